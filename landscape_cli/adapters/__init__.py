@@ -1,0 +1,1 @@
+"""Model and data adapters: their contract, registry and built-ins."""

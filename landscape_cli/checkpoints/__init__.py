@@ -1,0 +1,1 @@
+"""Reading checkpoints: one file per format, named tensors out."""

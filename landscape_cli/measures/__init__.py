@@ -1,0 +1,1 @@
+"""Measures: one file each, named as in the file format."""

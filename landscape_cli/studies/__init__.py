@@ -1,0 +1,1 @@
+"""Published studies, one file each."""
