@@ -1,0 +1,208 @@
+"""θ as a set of tensors: sums over all of them in float64, steps along a direction, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from landscape_cli.errors import MeasurementError
+
+Tensors = Sequence[Tensor]
+
+CPU_BLOCK = 1 << 16
+"""Elements summed together on a CPU: two float64 copies of them stay in the cache."""
+CUDA_BLOCK = 1 << 24
+"""Elements summed together on a GPU, where launches cost and caches matter less."""
+
+
+class Parameters:
+    """The trainable tensors θ of a model, each once, with the point θ₀ they started from.
+
+    The model's own tensors are the working copy: `move` writes to them in place and `restore`
+    brings θ₀ back by copying, never by subtracting, so that it is exact.
+
+    Args:
+        model: the module; its parameters without ``requires_grad`` stay where they are.
+
+    Raises:
+        MeasurementError: If nothing trains, or two parameters overlap in memory.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        if not named:
+            raise MeasurementError(
+                "the model has no trainable parameter",
+                seen=f"{sum(1 for _ in model.parameters())} parameters, none requires a gradient",
+                hint="leave requires_grad on for the parameters to probe",
+            )
+        self.names = tuple(name for name, _ in named)
+        self.tensors = tuple(parameter for _, parameter in named)
+        self._data = [parameter.data for parameter in self.tensors]
+        self.origin = tuple(parameter.detach().clone() for parameter in self.tensors)
+        _refuse_overlaps(self.names, self.tensors)
+
+    @property
+    def count(self) -> int:
+        """Number of trainable scalars, tied ones once."""
+        return sum(tensor.numel() for tensor in self.tensors)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters lie; the first one's device if they lie on several."""
+        return self.tensors[0].device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the first parameter."""
+        return self.tensors[0].dtype
+
+    def move(self, direction: Tensors, step_size: float) -> None:
+        """Set θ = θ₀ − a·d, where a is `step_size`."""
+        with torch.no_grad():
+            torch._foreach_copy_(self._data, list(self.origin))
+            torch._foreach_add_(self._data, list(direction), alpha=-step_size)
+
+    def place(self, tensors: Tensors) -> None:
+        """Set θ to the values of `tensors`."""
+        with torch.no_grad():
+            torch._foreach_copy_(self._data, list(tensors))
+
+    def restore(self) -> None:
+        """Set θ = θ₀ bit for bit."""
+        self.place(self.origin)
+
+    def squared_distance(self) -> Tensor:
+        """Return ‖θ − θ₀‖₂² as it was moved, after rounding; float64, shape ()."""
+        return squared_difference(self._data, self.origin)
+
+
+def _refuse_overlaps(names: Sequence[str], tensors: Tensors) -> None:
+    extents = sorted(
+        (str(t.device), t.data_ptr(), t.data_ptr() + t.numel() * t.element_size(), name)
+        for name, t in zip(names, tensors, strict=True)
+        if t.numel()
+    )
+    for (device, _, end, first), (other, start, _, second) in zip(extents, extents[1:], strict=False):
+        if device == other and start < end:
+            raise MeasurementError(
+                "two parameters overlap in memory without being the same parameter",
+                seen=f"{first} and {second}",
+                hint="tie them by assigning the same nn.Parameter to both",
+            )
+
+
+def _blocks(*operands: Tensors) -> Iterator[tuple[Tensor, ...]]:
+    """Yield equal flat pieces of the operands: large tensors cut, small ones put together."""
+    block = CUDA_BLOCK if operands[0][0].is_cuda else CPU_BLOCK
+    pending: list[tuple[Tensor, ...]] = []
+    waiting = 0
+    for group in zip(*operands, strict=True):
+        flat = _flatten(group)
+        size = flat[0].numel()
+        if size >= block:
+            yield from zip(*(tensor.split(block) for tensor in flat), strict=True)
+            continue
+        if pending and pending[0][0].device != flat[0].device:
+            yield _join(pending)
+            pending, waiting = [], 0
+        pending.append(flat)
+        waiting += size
+        if waiting >= block:
+            yield _join(pending)
+            pending, waiting = [], 0
+    if pending:
+        yield _join(pending)
+
+
+def _flatten(group: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    if all(t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last) for t in group):
+        group = tuple(tensor.permute(0, 2, 3, 1) for tensor in group)
+    return tuple(tensor.detach().reshape(-1) for tensor in group)
+
+
+def _join(groups: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    if len(groups) == 1:
+        return groups[0]
+    return tuple(torch.cat(tensors) for tensors in zip(*groups, strict=True))
+
+
+def inner_product(first: Tensors, second: Tensors) -> Tensor:
+    """Return ⟨x, y⟩ over all tensors, summed in float64; shape ()."""
+    terms = [torch.dot(x.double(), y.double()) for x, y in _blocks(first, second)]
+    return _total(terms)
+
+
+def squared_norm(tensors: Tensors) -> Tensor:
+    """Return ‖x‖₂² over all tensors, summed in float64; shape ()."""
+    terms = []
+    for (x,) in _blocks(tensors):
+        wide = x.double()
+        terms.append(torch.dot(wide, wide))
+    return _total(terms)
+
+
+def squared_difference(first: Tensors, second: Tensors) -> Tensor:
+    """Return ‖x − y‖₂², subtracted and summed in float64; shape ()."""
+    terms = []
+    for x, y in _blocks(first, second):
+        difference = x.double().sub_(y)
+        terms.append(torch.dot(difference, difference))
+    return _total(terms)
+
+
+def gradient_sums(gradient: Tensors, reference: Tensors) -> Tensor:
+    """Return (‖x‖₂², ‖x − r‖₂², ⟨x, r⟩) in one pass over memory; float64, shape (3,).
+
+    The difference and the product are formed in float64, so that neither cancellation nor
+    overflow adds to the rounding of the gradients themselves.
+    """
+    terms = []
+    for x, r in _blocks(gradient, reference):
+        wide, wide_reference = x.double(), r.double()
+        norm = torch.dot(wide, wide)
+        product = torch.dot(wide, wide_reference)
+        difference = wide.sub_(wide_reference)
+        terms.append(torch.stack([norm, torch.dot(difference, difference), product]))
+    return _total(terms)
+
+
+def _total(terms: Sequence[Tensor]) -> Tensor:
+    device = terms[0].device
+    return torch.stack([term.to(device) for term in terms]).sum(dim=0)
+
+
+def norm(tensors: Tensors) -> float:
+    """Return ‖x‖₂ over all tensors; float64 sums."""
+    return float(squared_norm(tensors).sqrt())
+
+
+def scaled(tensors: Tensors, factor: float) -> list[Tensor]:
+    """Return factor · x as new tensors."""
+    return list(torch._foreach_mul(list(tensors), factor))
+
+
+def select_parameters(model: nn.Module, patterns: Sequence[str], frozen: Sequence[str]) -> int:
+    """Freeze every parameter that no pattern names, or that `frozen` names; return how many train.
+
+    A pattern is a shell pattern on the parameter's name: ``layer4.*``, ``*.lora_*``.
+
+    Raises:
+        MeasurementError: If a pattern names no parameter.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for pattern in (*patterns, *frozen):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise MeasurementError(
+                f"no parameter is named {pattern!r}",
+                seen=", ".join(names[:8]) + (", …" if len(names) > 8 else ""),
+                hint="a shell pattern such as 'layer4.*', matched against the whole name",
+            )
+    for name, parameter in model.named_parameters():
+        wanted = not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+        kept = not any(fnmatchcase(name, pattern) for pattern in frozen)
+        parameter.requires_grad_(parameter.requires_grad and wanted and kept)
+    return sum(parameter.requires_grad for parameter in model.parameters())
