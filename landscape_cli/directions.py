@@ -1,0 +1,107 @@
+"""Directions d to step along: θ(a) = θ₀ − a·d, tensors shaped as the parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from landscape_cli import randomness
+from landscape_cli.errors import MeasurementError
+from landscape_cli.parameters import Parameters, Tensors, norm, scaled
+
+
+def random(parameters: Parameters, seed: int, draw: int) -> list[Tensor]:
+    """Return a Gaussian direction, the same on every device for the same seed and draw."""
+    direction = []
+    for index, tensor in enumerate(parameters.tensors):
+        generator = torch.Generator().manual_seed(
+            randomness.derived_seed(seed, "direction", draw, index)
+        )
+        values = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
+        direction.append(_like(values, tensor))
+    return direction
+
+
+def random_filter(parameters: Parameters, seed: int, draw: int) -> list[Tensor]:
+    """Return a Gaussian direction whose output units have the norms of the weights' own.
+
+    Every output unit i (first axis) gets ‖dᵢ‖₂ = ‖θᵢ‖₂; one-dimensional tensors (biases and
+    normalisation parameters) stay at zero.
+
+    Reference:
+        Li, Xu, Taylor, Studer and Goldstein (2018), "Visualizing the loss landscape of neural
+        nets", §4.
+    """
+    drawn = random(parameters, seed, draw)
+    return [_filter_normalised(d, w) for d, w in zip(drawn, parameters.origin, strict=True)]
+
+
+def _filter_normalised(direction: Tensor, weight: Tensor) -> Tensor:
+    if weight.dim() < 2:
+        return torch.zeros_like(direction)
+    axes = tuple(range(1, weight.dim()))
+    wanted = torch.linalg.vector_norm(weight.double(), dim=axes, keepdim=True)
+    present = torch.linalg.vector_norm(direction.double(), dim=axes, keepdim=True)
+    return _like(direction.double() * (wanted / present), weight)
+
+
+def scaled_to(direction: Tensors, length: float) -> list[Tensor]:
+    """Return the direction at norm `length`; a zero direction stays zero."""
+    present = norm(direction)
+    return scaled(direction, length / present if present else 0.0)
+
+
+def towards(parameters: Parameters, target: Sequence[Tensor]) -> list[Tensor]:
+    """Return d = θ₀ − target, so that the step a = 1 arrives at the target."""
+    with torch.no_grad():
+        return [
+            _like(here.double() - there.to(here.device).double(), here)
+            for here, there in zip(parameters.origin, target, strict=True)
+        ]
+
+
+def from_file(parameters: Parameters, path: Path) -> list[Tensor]:
+    """Return the direction in a checkpoint-like file, tensors named as the parameters.
+
+    A parameter that the file leaves out does not move.
+
+    Raises:
+        MeasurementError: If a name or shape does not fit, or a value is not finite.
+    """
+    from landscape_cli import checkpoints
+
+    found = dict(checkpoints.read(path).tensors)
+    direction = []
+    for name, origin in zip(parameters.names, parameters.origin, strict=True):
+        values = found.pop(name, None)
+        if values is None:
+            direction.append(torch.zeros_like(origin))
+            continue
+        if values.shape != origin.shape:
+            raise MeasurementError(
+                "a direction file does not fit the model",
+                seen=f"{name}: {tuple(values.shape)}, the parameter has {tuple(origin.shape)}",
+                hint="save one tensor per parameter, named and shaped as the parameter",
+            )
+        direction.append(_like(values, origin))
+    if found:
+        raise MeasurementError(
+            "a direction file names what does not train",
+            seen=", ".join(list(found)[:4]),
+            hint="save one tensor per trainable parameter, under its name",
+        )
+    if not math.isfinite(norm(direction)):
+        raise MeasurementError(
+            "a direction file is not finite", seen=str(path), hint="check how it was made"
+        )
+    return direction
+
+
+def _like(values: Tensor, tensor: Tensor) -> Tensor:
+    placed = torch.empty_like(tensor, requires_grad=False)
+    with torch.no_grad():
+        return placed.copy_(values)
