@@ -1,0 +1,97 @@
+"""The plain strategy: one point at a time, in place. It serves every model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from landscape_cli.engine.strategy import COLUMNS, Line
+from landscape_cli.objective import Tap
+from landscape_cli.parameters import gradient_sums
+from landscape_cli.site import Site
+
+
+class Plain:
+    """Move the model's own tensors, evaluate, reduce; read the results once at the end."""
+
+    name: ClassVar[str] = "plain"
+
+    def refusal(self, site: Site, line: Line) -> str:  # noqa: ARG002 - serves everything
+        """Refuse nothing."""
+        return ""
+
+    def prepare(self, site: Site, line: Line) -> PlainSweep:
+        """Make a line ready; nothing needs to be made."""
+        return PlainSweep(site, line)
+
+
+class PlainSweep:
+    """A line that is walked point by point."""
+
+    def __init__(self, site: Site, line: Line) -> None:
+        self._site = site
+        self._line = line
+        taps = [observer.tap for observer in line.observers.values() if observer.tap is not None]
+        self._tap = Taps(taps) if taps else None
+
+    def evaluate(self, step_sizes: Sequence[float]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Evaluate the points one after the other."""
+        rows: list[Tensor] = []
+        kept: dict[str, list[np.ndarray]] = {}
+        try:
+            for step_size in step_sizes:
+                self._site.parameters.move(self._line.direction, step_size)
+                rows.append(self._point())
+                for name, observer in self._line.observers.items():
+                    for field, value in observer.observe().items():
+                        kept.setdefault(f"{name}/{field}", []).append(value)
+        finally:
+            self._site.parameters.restore()
+        columns = torch.stack(rows).cpu().numpy() if rows else np.empty((0, len(COLUMNS)))
+        return columns, {path: np.stack(values) for path, values in kept.items()}
+
+    def _point(self) -> Tensor:
+        """Return the columns of the point where the model is, on its device."""
+        objective = self._site.objective
+        distance = self._site.parameters.squared_distance()
+        if self._line.gradients:
+            loss, gradient = objective.value_and_gradient(self._tap)
+            sums = gradient_sums(gradient, self._site.gradient)
+        else:
+            loss = objective.value()
+            sums = torch.full((3,), torch.nan, dtype=torch.float64, device=loss.device)
+        return torch.cat([loss.reshape(1), sums, distance.reshape(1)])
+
+
+class Taps:
+    """Several taps as one."""
+
+    def __init__(self, taps: Sequence[Tap]) -> None:
+        self._taps = tuple(taps)
+        self._counts: list[int] = []
+
+    @contextmanager
+    def listen(self, batch: int) -> Iterator[None]:
+        """Let every tap listen to the batch's forward pass."""
+        with ExitStack() as stack:
+            for tap in self._taps:
+                stack.enter_context(tap.listen(batch))
+            yield
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors of all taps, one tap after the other."""
+        wanted = [list(tap.tensors()) for tap in self._taps]
+        self._counts = [len(tensors) for tensors in wanted]
+        return [tensor for tensors in wanted for tensor in tensors]
+
+    def receive(self, gradients: Sequence[Tensor | None]) -> None:
+        """Give every tap its own gradients."""
+        remaining = iter(gradients)
+        for tap, count in zip(self._taps, self._counts, strict=True):
+            tap.receive(list(islice(remaining, count)))
