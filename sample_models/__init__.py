@@ -1,0 +1,1 @@
+"""The networks, normalisations and data sets that the published studies train."""

@@ -1,0 +1,9 @@
+"""The networks of the published studies, one file each; every one takes a `Style`."""
+
+from sample_models.architectures.cnn import CNN
+from sample_models.architectures.deep_linear import DeepLinear
+from sample_models.architectures.mlp import MLP
+from sample_models.architectures.style import Style
+from sample_models.architectures.vgg import VGG
+
+__all__ = ["CNN", "MLP", "VGG", "DeepLinear", "Style"]

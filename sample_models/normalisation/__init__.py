@@ -1,0 +1,5 @@
+"""What stands between a layer and its activation: one file per normalisation, one factory."""
+
+from sample_models.normalisation.factory import NAMES, accepted_norm_options, make
+
+__all__ = ["NAMES", "accepted_norm_options", "make"]

@@ -1,0 +1,54 @@
+"""Every normalisation by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from landscape_cli.errors import AdapterError
+from sample_models.normalisation.batch import make_batch
+from sample_models.normalisation.none import make_none
+from sample_models.options import accepted_options, bind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+_MAKERS: dict[str, Callable[..., nn.Module]] = {
+    "none": make_none,
+    "batch": make_batch,
+}
+
+NAMES = tuple(_MAKERS)
+"""What ``norm=`` can be."""
+
+
+def make(name: str, features: int, dims: int, **options: Any) -> nn.Module:
+    """Return the normalisation called `name`, for inputs of shape (batch, features, *dims axes).
+
+    Args:
+        name: one of `NAMES`.
+        features: size of axis 1.
+        dims: number of axes after it: 0 for dense layers, 2 for images.
+        options: those of the normalisation (`accepted_norm_options`).
+
+    Raises:
+        AdapterError: If the name or an option is unknown, or a value cannot be meant.
+
+    Example:
+        >>> make("batch", 8, 2, eps=1e-3)
+        BatchNorm2d(8, eps=0.001, momentum=0.1, affine=True, track_running_stats=True)
+    """
+    accepted = accepted_norm_options(name)
+    return _MAKERS[name](features, dims, **bind(options, accepted, f"the normalisation {name!r}"))
+
+
+def accepted_norm_options(name: str) -> dict[str, Any]:
+    """Return the type of every option that the normalisation `name` takes.
+
+    Raises:
+        AdapterError: If there is no such normalisation.
+    """
+    if name not in _MAKERS:
+        raise AdapterError(f"no normalisation is named {name!r}", seen=name, hint=", ".join(NAMES))
+    return accepted_options(_MAKERS[name], hidden=("features", "dims"))
