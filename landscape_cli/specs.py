@@ -49,7 +49,7 @@ class ComponentSpec:
             SpecError: If it has no adapter, no target, or a malformed option.
         """
         address, _, query = text.partition("?")
-        options = _parse_options(query, text, what)
+        options = parse_options(query, text, what)
         file, separator, factory = address.rpartition(":")
         if separator and file.endswith(".py"):
             return cls("file", f"{file}:{factory}", options)
@@ -68,7 +68,8 @@ class ComponentSpec:
         return f"{address}?{query}" if query else address
 
 
-def _parse_options(query: str, text: str, what: str) -> dict[str, Any]:
+def parse_options(query: str, text: str, what: str) -> dict[str, Any]:
+    """Read ``key=value&key=value``; `text` and `what` are for the error."""
     options: dict[str, Any] = {}
     for item in filter(None, query.split("&")):
         key, separator, value = item.partition("=")

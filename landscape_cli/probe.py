@@ -1,0 +1,351 @@
+"""The probe: measure one checkpoint or a trajectory, and keep what was measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from landscape_cli import batches, checkpoints, store
+from landscape_cli.assembly import assemble
+from landscape_cli.checkpoints.contract import UNKNOWN_STEP, CheckpointInfo
+from landscape_cli.devices import choose_device, describe_device, deterministic
+from landscape_cli.engine import local
+from landscape_cli.engine.worker import Equipment, Worker
+from landscape_cli.errors import CheckpointError, MeasurementError, SpecError
+from landscape_cli.journal import Journal
+from landscape_cli.measures import registered
+from landscape_cli.measures.contract import SiteMeasure, SweepMeasure
+from landscape_cli.plan import Plan, PlannedCheckpoint, command_line, timestamp, versions
+from landscape_cli.progress import Progress, Silent
+from landscape_cli.runs import Run
+from landscape_cli.specs import DirectionSpec, ProbeSpec
+from landscape_cli.units import UnitResult
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.utils.data import Dataset
+
+FOLD_SECONDS = 10.0
+"""How old the file on disk may be, next to its journal, while a run goes on."""
+
+
+def probe(
+    checkpoints: str | Path | Sequence[str | Path] = (),
+    *,
+    model: str | nn.Module,
+    data: str | Dataset[Any] | Iterable[Any],
+    output: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Run:
+    """Measure the landscape around checkpoints, or around a model as it stands.
+
+    Args:
+        checkpoints: files, folders or globs; several, or a folder of them, are a trajectory.
+            None of them: the present weights of `model` are probed.
+        model: a spec such as ``sample:vgg?norm=batch``, or a module.
+        data: a spec such as ``sklearn:digits``, a `Dataset`, or an iterable of batches.
+        output: the HDF5 file to write; None keeps the run in memory.
+        resume: go on with an unfinished `output`; with none there, start.
+        overwrite: replace `output`.
+        progress: is told how far the run is.
+        **settings: the other fields of `ProbeSpec`: ``lr``, ``steps``, ``directions``, …
+
+    Returns:
+        The run. A module that was passed in is bit for bit what it was.
+
+    Raises:
+        SpecError: If a setting cannot be meant, or `output` exists.
+        AdapterError: If model or data cannot be built.
+        CheckpointError: If no checkpoint can be read, or none fits.
+        MeasurementError: If nothing could be measured.
+
+    Example:
+        >>> import torch, landscape_cli as landscape
+        >>> model = torch.nn.Linear(3, 1)
+        >>> data = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.randn(8, 1))
+        >>> run = landscape.probe(model=model, data=data, loss="mse", lr=0.1, steps="0.5:4:3")
+        >>> run["loss"].shape
+        (1, 1, 3)
+    """
+    paths = [checkpoints] if isinstance(checkpoints, str | Path) else list(checkpoints)
+    request = Request.resolve(paths, model, data, settings)
+    target = Path(output) if output is not None else None
+    if target is not None:
+        _check_target(target, resume=resume, overwrite=overwrite)
+    with ExitStack() as stack:
+        prepared = stack.enter_context(_Preparation(request))
+        return _measure(prepared, target, overwrite=overwrite, progress=progress or Silent())
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be probed: the settings, and live objects where they were given."""
+
+    spec: ProbeSpec
+    model: nn.Module | None
+    data: Any
+
+    @classmethod
+    def resolve(
+        cls,
+        paths: Sequence[str | Path],
+        model: str | nn.Module,
+        data: Any,
+        settings: Mapping[str, Any],
+    ) -> Request:
+        """Turn the arguments of `probe` into a spec and live objects."""
+        values = {name: value for name, value in settings.items() if value is not None}
+        for name in ("directions", "measures"):
+            if isinstance(values.get(name), str):
+                values[name] = (values[name],)
+        live_model = None if isinstance(model, str) else model
+        live_data = None if isinstance(data, str) else data
+        if live_model is not None:
+            values = {**_present_state(live_model), **values}
+        elif not paths:
+            raise SpecError(
+                "no checkpoint was given", seen="(nothing)", hint="landscape probe CHECKPOINT …"
+            )
+        spec = ProbeSpec.from_mapping(
+            {
+                **values,
+                "checkpoints": tuple(str(path) for path in paths) or ("(the model as it stands)",),
+                "model": model if isinstance(model, str) else f"(live {type(model).__name__})",
+                "data": data if isinstance(data, str) else f"(live {type(data).__name__})",
+            }
+        )
+        return cls(spec, live_model, live_data)
+
+    @property
+    def as_it_stands(self) -> bool:
+        """Whether the model's present weights are what is probed."""
+        return self.spec.checkpoints == ("(the model as it stands)",)
+
+
+def _present_state(model: nn.Module) -> dict[str, str]:
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise MeasurementError(
+            "the model has no parameters", seen=type(model).__name__, hint="pass a trained module"
+        )
+    kind = str(parameter.dtype).removeprefix("torch.")
+    known = kind if kind in ("float32", "float64", "bfloat16") else "float32"
+    return {"device": str(parameter.device), "dtype": known}
+
+
+def _check_target(target: Path, *, resume: bool, overwrite: bool) -> None:
+    if resume and overwrite:
+        raise SpecError("--resume and --overwrite exclude each other", hint="choose one")
+    if not target.parent.is_dir():
+        raise SpecError(
+            "the folder of the output does not exist",
+            seen=str(target.parent),
+            hint=f"mkdir -p {target.parent}",
+        )
+    journal = Journal.path_of(target)
+    present = [path for path in (target, journal) if path.exists()]
+    if present and not resume and not overwrite:
+        raise SpecError(
+            "the output exists already",
+            seen=", ".join(map(str, present)),
+            hint="--resume goes on with it, --overwrite replaces it",
+        )
+
+
+class _Preparation:
+    """Everything that is built before measuring, and put back after it."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.spec = request.spec
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Preparation:
+        with ExitStack() as stack:
+            self._prepare(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def _prepare(self, stack: ExitStack) -> None:
+        spec = self.spec
+        self.infos = self._find()
+        self.measures = registered.resolve(spec.measures)
+        device = choose_device(spec.device)
+        stack.enter_context(deterministic(allow_tf32=spec.allow_tf32))
+        self.model = self._build_model(stack, device)
+        sample = batches.draw(self._open_data(), spec.batch_size, spec.batches, spec.seed)
+        load = None if self.request.as_it_stands else _load
+        self.equipment = Equipment(spec, self.model, sample, self.measures, load)
+        self.plan = self._plan(sample, device)
+
+    def _find(self) -> list[CheckpointInfo]:
+        if not self.request.as_it_stands:
+            return checkpoints.find(self.spec.checkpoints)
+        label = type(self.request.model).__name__
+        return [CheckpointInfo(Path(), label, "live", UNKNOWN_STEP, self.spec.lr)]
+
+    def _build_model(self, stack: ExitStack, device: Any) -> nn.Module:
+        from landscape_cli.adapters.building import build_model
+        from landscape_cli.devices import place_model
+
+        live = self.request.model
+        model = build_model(self.spec.model) if live is None else live
+        return stack.enter_context(place_model(model, device, self.spec.dtype, live=live is not None))
+
+    def _open_data(self) -> Any:
+        from landscape_cli.adapters.building import build_data
+
+        data = self.request.data
+        return build_data(self.spec.data) if data is None else data
+
+    def _plan(self, sample: batches.Sample, device: Any) -> Plan:
+        from dataclasses import asdict
+
+        spec = self.spec
+        kinds = spec.direction_specs()
+        unscaled = [label for kind in kinds if not kind.scaled for label in kind.labels()]
+        return Plan(
+            settings=asdict(spec),
+            checkpoints=tuple(self._planned(info) for info in self.infos),
+            directions=spec.direction_labels(),
+            unscaled=tuple(unscaled),
+            step_multiples=tuple(spec.step_grid().multiples().tolist()),
+            measures={name: dict(measure.fields) for name, measure in self.measures.items()},
+            provenance={
+                "device": describe_device(device),
+                "dtype": spec.dtype,
+                "seed": spec.seed,
+                "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
+                "sample_indices_sha256": sample.indices_hash(),
+                "data_sha256": sample.content_hash(),
+                "batch_notices": list(sample.notices),
+                "versions": versions(),
+                "site_measures": [
+                    name for name, m in self.measures.items() if isinstance(m, SiteMeasure)
+                ],
+            },
+            created=timestamp(),
+            command=command_line(),
+        )
+
+    def _planned(self, info: CheckpointInfo) -> PlannedCheckpoint:
+        rate = self.spec.lr if self.spec.lr is not None else info.learning_rate
+        scaled = [d for d in self.spec.direction_specs() if d.scaled]
+        if rate is None and scaled:
+            raise CheckpointError(
+                "the checkpoint does not say its learning rate",
+                seen=info.label,
+                hint="--lr X, the training step size that step multiples are multiples of",
+            )
+        path = "" if self.request.as_it_stands else str(info.path)
+        return PlannedCheckpoint(info.label, path, info.training_step, rate, info.sha256)
+
+    @property
+    def unit_points(self) -> int:
+        """How many points of a line make a unit."""
+        if any(isinstance(measure, SweepMeasure) for measure in self.measures.values()):
+            return len(self.plan.step_multiples)
+        return self.spec.chunk or local.UNIT_POINTS
+
+
+def _load(model: nn.Module, path: Path) -> list[str]:
+    return checkpoints.load_into(model, checkpoints.read(path))
+
+
+def _measure(
+    prepared: _Preparation, target: Path | None, *, overwrite: bool, progress: Progress
+) -> Run:
+    plan = prepared.plan
+    header = plan.to_header()
+    with ExitStack() as stack:
+        ledger = stack.enter_context(_Ledger(header, target, overwrite=overwrite))
+        worker = stack.enter_context(Worker(plan, prepared.equipment))
+        for notice in plan.provenance["batch_notices"]:
+            progress.notice(notice)
+        progress.start(plan.points)
+        finished = {unit.key for unit in ledger.units if not unit.error}
+        for unit in local.run(
+            plan, worker, finished=finished, unit_points=prepared.unit_points, progress=progress
+        ):
+            ledger.add(unit)
+            for notice in unit.notices:
+                progress.notice(notice)
+        ledger.complete = True
+    _raise_if_nothing(plan, ledger.units)
+    run = ledger.run
+    run.source = str(target) if target else ""
+    return run
+
+
+def _raise_if_nothing(plan: Plan, units: Sequence[UnitResult]) -> None:
+    failed = {unit.key.checkpoint: unit.error for unit in units if unit.key.kind == "failure"}
+    if len(failed) == len(plan.checkpoints):
+        raise MeasurementError(
+            "no checkpoint could be measured",
+            seen=next(iter(failed.values())),
+            hint="landscape inspect CHECKPOINT shows what it holds; --debug shows where",
+        )
+
+
+class _Ledger:
+    """The units of a run, in memory and, where there is an output, on disk."""
+
+    def __init__(self, header: Mapping[str, Any], target: Path | None, *, overwrite: bool) -> None:
+        self.header = dict(header)
+        self.target = target
+        self.units: list[UnitResult] = []
+        self.complete = False
+        self._overwrite = overwrite
+        self._journal: Journal | None = None
+        self._folded = time.monotonic()
+
+    def __enter__(self) -> _Ledger:
+        if self.target is not None:
+            path = Journal.path_of(self.target)
+            if self._overwrite:
+                path.unlink(missing_ok=True)
+                self.target.unlink(missing_ok=True)
+            if path.exists():
+                self._journal, self.units = Journal.resume(path, self.header)
+            else:
+                self._journal = Journal.create(path, self.header)
+        return self
+
+    def add(self, unit: UnitResult) -> None:
+        """Keep a finished unit, at once where there is a journal."""
+        self.units.append(unit)
+        if self._journal is not None:
+            self._journal.append(unit)
+            if time.monotonic() - self._folded > FOLD_SECONDS:
+                self.fold()
+
+    @property
+    def run(self) -> Run:
+        """The run that the units make so far."""
+        return assemble(self.header, self.units)
+
+    def fold(self) -> None:
+        """Bring the file on disk up to date."""
+        if self.target is not None:
+            store.write(self.run, self.target)
+            self._folded = time.monotonic()
+
+    def __exit__(self, *exception: object) -> None:
+        if self._journal is None or self.target is None:
+            return
+        try:
+            self.fold()
+        finally:
+            self._journal.close()
+        if self.complete and self.run.complete:
+            Journal.path_of(self.target).unlink(missing_ok=True)
