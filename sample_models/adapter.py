@@ -6,13 +6,24 @@ import dataclasses
 import typing
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from landscape_cli.errors import AdapterError
-from sample_models.architectures import CNN, MLP, VGG, DeepLinear, Style
+from sample_models.architectures import (
+    CNN,
+    GPT,
+    MLP,
+    VGG,
+    DeepLinear,
+    LeastSquares,
+    ResNet,
+    ResNet18,
+    Style,
+)
 from sample_models.data.gaussian import make_gaussian
 from sample_models.normalisation import accepted_norm_options
 from sample_models.options import accepted_options, bind, require_at_least
@@ -33,12 +44,23 @@ class _Entry:
     build: Any
     without: tuple[str, ...] = ()
 
+    @property
+    def style(self) -> Style:
+        """The style that the architecture has unless told."""
+        return typing.cast("Style", getattr(self.build, "func", self.build).default_style)
+
 
 _MODELS: dict[str, _Entry] = {
     "vgg": _Entry(VGG),
     "deep-linear": _Entry(DeepLinear, without=_LINEAR),
     "mlp": _Entry(MLP),
     "cnn": _Entry(CNN),
+    "resnet": _Entry(ResNet),
+    "resnet20": _Entry(partial(ResNet, depth=20)),
+    "resnet110": _Entry(partial(ResNet, depth=110)),
+    "resnet18": _Entry(ResNet18),
+    "least-squares": _Entry(LeastSquares, without=_LINEAR),
+    "gpt": _Entry(GPT),
 }
 _DATA: dict[str, Callable[..., Dataset[Any]]] = {"gaussian": make_gaussian}
 
@@ -63,11 +85,11 @@ def build_model(target: str, **options: Any) -> nn.Module:
     """
     entry = _find(_MODELS, target, "model")
     what = f"the sample model {target!r}"
-    norm = options.get("norm", entry.build.default_style.norm)
+    norm = options.get("norm", entry.style.norm)
     accepted = {**_accepted_by(entry), **_prefixed_norm_options(norm), "seed": int}
     bound = bind(options, accepted, what)
     seed = bound.pop("seed", None)
-    style = _split_style(entry.build.default_style, bound)
+    style = _split_style(entry.style, bound)
     with _drawn_with(seed):
         model = entry.build(**bound, style=style)
     return typing.cast("nn.Module", model)

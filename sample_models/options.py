@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
+from functools import partial
 from typing import Any, Literal
 
 from landscape_cli.errors import AdapterError
@@ -22,10 +23,16 @@ _PLAIN = {
 
 
 def accepted_options(build: Callable[..., Any], *, hidden: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the type of every named parameter of `build`, `hidden` ones left out."""
+    """Return the type of every named parameter of `build`.
+
+    Those in `hidden`, and those that a `functools.partial` has fixed, are left out.
+    """
+    left_out = set(hidden)
+    while isinstance(build, partial):
+        left_out |= set(build.keywords)
+        build = build.func
     hints = typing.get_type_hints(vars(build)["__init__"] if isinstance(build, type) else build)
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    left_out = set(hidden)
     return {
         name: hints[name]
         for name, parameter in inspect.signature(build).parameters.items()

@@ -9,7 +9,7 @@ from torch import nn
 
 from sample_models.architectures.activations import Activation, make_activation
 from sample_models.architectures.initialisation import Scheme, initialise
-from sample_models.normalisation import make
+from sample_models.normalisation import make, normalise_weight
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -36,9 +36,14 @@ class Style:
     init_scale: float = 1.0
 
     def initialised(self, layer: Layer) -> Layer:
-        """Return the layer with its weights drawn."""
+        """Return the layer with its weights drawn; for outputs, which no norm touches."""
         initialise(layer, self.init, scale=self.init_scale)
         return layer
+
+    def hidden(self, layer: Layer) -> Layer:
+        """Return the layer with its weights drawn, and normalised if that is the norm."""
+        self.initialised(layer)
+        return normalise_weight(layer) if self.norm == "weight" else layer
 
     def norm_layer(self, features: int, dims: int) -> nn.Module:
         """Return the normalisation of `features` features with `dims` axes behind them."""
@@ -69,9 +74,7 @@ class Style:
             rest = self.activate(layer.out_features, 0, pool=pool)
         else:
             rest = self.activate(layer.out_channels, 2, pool=pool)
-        return nn.Sequential(
-            OrderedDict(layer=self.initialised(layer), **dict(rest.named_children()))
-        )
+        return nn.Sequential(OrderedDict(layer=self.hidden(layer), **dict(rest.named_children())))
 
 
 def _without_identities(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:

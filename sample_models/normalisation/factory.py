@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from landscape_cli.errors import AdapterError
 from sample_models.normalisation.batch import make_batch
+from sample_models.normalisation.group import make_group
+from sample_models.normalisation.layer import make_layer
+from sample_models.normalisation.lp import make_lp
+from sample_models.normalisation.noisy import make_noisy
 from sample_models.normalisation.none import make_none
+from sample_models.normalisation.renorm import make_renorm
+from sample_models.normalisation.weight import make_weight
 from sample_models.options import accepted_options, bind
 
 if TYPE_CHECKING:
@@ -17,6 +24,14 @@ if TYPE_CHECKING:
 _MAKERS: dict[str, Callable[..., nn.Module]] = {
     "none": make_none,
     "batch": make_batch,
+    "noisy": make_noisy,
+    "l1": partial(make_lp, order="l1"),
+    "l2": partial(make_lp, order="l2"),
+    "linf": partial(make_lp, order="linf"),
+    "layer": make_layer,
+    "group": make_group,
+    "renorm": make_renorm,
+    "weight": make_weight,
 }
 
 NAMES = tuple(_MAKERS)
