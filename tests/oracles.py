@@ -1,0 +1,96 @@
+"""Slow, plain float64 references; nothing of the package is used here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+
+
+def awkward_forward(weights: Mapping[str, Tensor], x: Tensor, moments: tuple[Tensor, Tensor]) -> Tensor:
+    """Write out `cases.Awkward` by hand, normalising by the given mean and biased variance."""
+    mean, variance = moments
+    hidden = x @ weights["enter.weight"].T + weights["enter.bias"]
+    hidden = (hidden - mean) / torch.sqrt(variance + 1e-5)
+    hidden = torch.tanh(hidden * weights["norm.weight"] + weights["norm.bias"])
+    hidden = torch.tanh(hidden @ weights["first.weight"].T + weights["first.bias"])
+    hidden = torch.tanh(hidden @ weights["first.weight"].T + weights["again.bias"])
+    hidden = torch.tanh(hidden @ weights["still.weight"].T + weights["still.bias"])
+    return hidden @ weights["leave.weight"].T + weights["leave.bias"]
+
+
+def awkward_moments(weights: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what the batch normalisation of `cases.Awkward` sees in a batch."""
+    entered = x @ weights["enter.weight"].T + weights["enter.bias"]
+    return entered.mean(0), ((entered - entered.mean(0)) ** 2).mean(0)
+
+
+def awkward_objective(
+    start: Mapping[str, Tensor], batches: Sequence[tuple[Tensor, Tensor]], mode: str
+) -> Callable[[Weights], Tensor]:
+    """Return L(θ) of `cases.Awkward` for a norm mode: the sample-weighted mean cross-entropy."""
+    kept = [awkward_moments(start, x) for x, _ in batches]
+    running = (start["norm.running_mean"], start["norm.running_var"])
+    samples = sum(len(y) for _, y in batches)
+
+    def objective(weights: Weights) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for index, (x, y) in enumerate(batches):
+            moments = {
+                "batch": lambda x=x: awkward_moments(weights, x),
+                "running": lambda: running,
+                "frozen": lambda index=index: kept[index],
+            }[mode]()
+            scores = awkward_forward(weights, x, moments)
+            total = total + F.cross_entropy(scores, y, reduction="sum")
+        return total / samples
+
+    return objective
+
+
+def plain_line(
+    objective: Callable[[Weights], Tensor],
+    start: Mapping[str, Tensor],
+    trainable: Sequence[str],
+    step_sizes: Sequence[float],
+) -> dict[str, list[float]]:
+    """Walk along the gradient the slow way; return every number of the points."""
+    base, gradient = _loss_and_gradient(objective, dict(start), trainable)
+    rows: dict[str, list[float]] = {
+        name: [] for name in ("loss", "gradient_change", "gradient_cosine", "distance", "smoothness")
+    }
+    for a in step_sizes:
+        moved = dict(start)
+        for name in trainable:
+            moved[name] = start[name] - a * gradient[name]
+        loss, there = _loss_and_gradient(objective, moved, trainable)
+        change = math.sqrt(sum(float(((there[n] - gradient[n]) ** 2).sum()) for n in trainable))
+        distance = math.sqrt(sum(float(((moved[n] - start[n]) ** 2).sum()) for n in trainable))
+        product = sum(float((there[n] * gradient[n]).sum()) for n in trainable)
+        lengths = [
+            math.sqrt(sum(float((g[n] ** 2).sum()) for n in trainable)) for g in (there, gradient)
+        ]
+        rows["loss"].append(loss)
+        rows["gradient_change"].append(change)
+        rows["gradient_cosine"].append(product / (lengths[0] * lengths[1]))
+        rows["distance"].append(distance)
+        rows["smoothness"].append(change / distance)
+    rows["base_loss"] = [base]
+    return rows
+
+
+def _loss_and_gradient(
+    objective: Callable[[Weights], Tensor], weights: Weights, trainable: Sequence[str]
+) -> tuple[float, Weights]:
+    leaves = {n: w.detach().clone().requires_grad_(n in trainable) for n, w in weights.items()}
+    loss = objective(leaves)
+    loss.backward()
+    return loss.item(), {
+        n: torch.zeros_like(leaves[n]) if leaves[n].grad is None else leaves[n].grad
+        for n in trainable
+    }
