@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from landscape_cli.compare import compare
     from landscape_cli.errors import LandscapeError
     from landscape_cli.figures import plot
-    from landscape_cli.probe import probe
+    from landscape_cli.probing import probe
     from landscape_cli.record import Recorder
     from landscape_cli.runs import Run
     from landscape_cli.store import open_run
@@ -32,7 +32,7 @@ _HOMES = {
     "compare": "compare",
     "open_run": "store",
     "plot": "figures",
-    "probe": "probe",
+    "probe": "probing",
 }
 
 

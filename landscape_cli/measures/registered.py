@@ -19,8 +19,6 @@ def resolve(texts: Sequence[str]) -> dict[str, Any]:
         SpecError: If a measure is given twice or its options do not fit.
         AdapterError: If no measure has the name, or it cannot be imported.
     """
-    from landscape_cli.adapters import registry
-
     found: dict[str, Any] = {}
     for text in texts:
         address, _, query = text.partition("?")
@@ -29,7 +27,7 @@ def resolve(texts: Sequence[str]) -> dict[str, Any]:
             continue
         if name in found:
             raise SpecError("a measure is given twice", seen=name, hint="give each once")
-        factory = registry.measures().load(name)
+        factory = _load(name)
         try:
             found[name] = factory(**parse_options(query, text, "measure"))
         except TypeError as error:
@@ -37,3 +35,9 @@ def resolve(texts: Sequence[str]) -> dict[str, Any]:
                 f"the measure {name!r} does not take these options", seen=text, hint=str(error)
             ) from None
     return found
+
+
+def _load(name: str) -> Any:
+    from landscape_cli.adapters import registry
+
+    return registry.measures().load(name)
