@@ -24,9 +24,14 @@ from sample_models.architectures import (
     ResNet18,
     Style,
 )
+from sample_models.data.cifar import open_cifar10, open_cifar100
 from sample_models.data.gaussian import make_gaussian
+from sample_models.data.images import make_images
+from sample_models.data.least_squares import make_least_squares
+from sample_models.data.mnist import open_fashion_mnist, open_mnist
+from sample_models.data.tokens import make_tokens
 from sample_models.normalisation import accepted_norm_options
-from sample_models.options import accepted_options, bind, require_at_least
+from sample_models.options import accepted_options, bind, require_at_least, require_options
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +67,16 @@ _MODELS: dict[str, _Entry] = {
     "least-squares": _Entry(LeastSquares, without=_LINEAR),
     "gpt": _Entry(GPT),
 }
-_DATA: dict[str, Callable[..., Dataset[Any]]] = {"gaussian": make_gaussian}
+_DATA: dict[str, Callable[..., Dataset[Any]]] = {
+    "gaussian": make_gaussian,
+    "least-squares": make_least_squares,
+    "images": make_images,
+    "tokens": make_tokens,
+    "cifar10": open_cifar10,
+    "cifar100": open_cifar100,
+    "mnist": open_mnist,
+    "fashion-mnist": open_fashion_mnist,
+}
 
 
 def build_model(target: str, **options: Any) -> nn.Module:
@@ -111,7 +125,10 @@ def build_data(target: str, **options: Any) -> Dataset[Any]:
         100
     """
     build: Callable[..., Dataset[Any]] = _find(_DATA, target, "data set")
-    return build(**bind(options, accepted_options(build), f"the sample data set {target!r}"))
+    what = f"the sample data set {target!r}"
+    bound = bind(options, accepted_options(build), what)
+    require_options(build, bound, what)
+    return build(**bound)
 
 
 def _find(table: Mapping[str, Any], target: str, what: str) -> Any:

@@ -27,17 +27,32 @@ def accepted_options(build: Callable[..., Any], *, hidden: Iterable[str] = ()) -
 
     Those in `hidden`, and those that a `functools.partial` has fixed, are left out.
     """
-    left_out = set(hidden)
-    while isinstance(build, partial):
-        left_out |= set(build.keywords)
-        build = build.func
-    hints = typing.get_type_hints(vars(build)["__init__"] if isinstance(build, type) else build)
+    left_out = {*hidden, *(build.keywords if isinstance(build, partial) else ())}
+    source = build.func if isinstance(build, partial) else build
+    hints = typing.get_type_hints(vars(source)["__init__"] if isinstance(source, type) else source)
+    return {name: hints[name] for name in _named_parameters(build) if name not in left_out}
+
+
+def _named_parameters(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {
-        name: hints[name]
-        for name, parameter in inspect.signature(build).parameters.items()
-        if parameter.kind in kinds and name not in left_out
-    }
+    parameters = inspect.signature(build).parameters.items()
+    return {name: parameter for name, parameter in parameters if parameter.kind in kinds}
+
+
+def require_options(build: Callable[..., Any], options: Iterable[str], what: str) -> None:
+    """Refuse to build without an option that has no default.
+
+    Raises:
+        AdapterError: If one is missing.
+    """
+    given = set(options)
+    for name, parameter in _named_parameters(build).items():
+        if parameter.default is inspect.Parameter.empty and name not in given:
+            raise AdapterError(
+                f"{what} needs the option {name!r}",
+                seen=", ".join(sorted(given)) or "no options",
+                hint=f"{name}={name.upper()}",
+            )
 
 
 def bind(options: Mapping[str, Any], accepted: Mapping[str, Any], what: str) -> dict[str, Any]:

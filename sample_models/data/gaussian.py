@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
-from sample_models.data.samples import Samples
+from sample_models.data.samples import DType, Samples
 from sample_models.options import require_at_least
-
-DType = Literal["float32", "float64"]
 
 
 def make_gaussian(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 Convert = Callable[[Tensor], Tensor]
+DType = Literal["float32", "float64"]
 
 
 class Samples(Dataset[tuple[Tensor, Tensor]]):
