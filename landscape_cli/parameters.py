@@ -149,7 +149,7 @@ def squared_difference(first: Tensors, second: Tensors) -> Tensor:
     """Return ‖x − y‖₂², subtracted and summed in float64; shape ()."""
     terms = []
     for x, y in _blocks(first, second):
-        difference = x.double().sub_(y)
+        difference = x.double() - y.double()  # float64 operands are not copied: never in place
         terms.append(torch.dot(difference, difference))
     return _total(terms)
 
@@ -165,7 +165,7 @@ def gradient_sums(gradient: Tensors, reference: Tensors) -> Tensor:
         wide, wide_reference = x.double(), r.double()
         norm = torch.dot(wide, wide)
         product = torch.dot(wide, wide_reference)
-        difference = wide.sub_(wide_reference)
+        difference = wide - wide_reference
         terms.append(torch.stack([norm, torch.dot(difference, difference), product]))
     return _total(terms)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from landscape_cli import batches, checkpoints, store
 from landscape_cli.assembly import assemble
 from landscape_cli.checkpoints.contract import UNKNOWN_STEP, CheckpointInfo
-from landscape_cli.devices import choose_device, describe_device, deterministic
+from landscape_cli.devices import choose_device, describe_device, deterministic, place_model
 from landscape_cli.engine import local
 from landscape_cli.engine.worker import Equipment, Worker
 from landscape_cli.errors import CheckpointError, MeasurementError, SpecError
@@ -195,22 +195,15 @@ class _Preparation:
         return [CheckpointInfo(Path(), label, "live", UNKNOWN_STEP, self.spec.lr)]
 
     def _build_model(self, stack: ExitStack, device: Any) -> nn.Module:
-        from landscape_cli.adapters.building import build_model
-        from landscape_cli.devices import place_model
-
         live = self.request.model
-        model = build_model(self.spec.model) if live is None else live
+        model = _build_model(self.spec.model) if live is None else live
         return stack.enter_context(place_model(model, device, self.spec.dtype, live=live is not None))
 
     def _open_data(self) -> Any:
-        from landscape_cli.adapters.building import build_data
-
         data = self.request.data
-        return build_data(self.spec.data) if data is None else data
+        return _build_data(self.spec.data) if data is None else data
 
     def _plan(self, sample: batches.Sample, device: Any) -> Plan:
-        from dataclasses import asdict
-
         spec = self.spec
         kinds = spec.direction_specs()
         unscaled = [label for kind in kinds if not kind.scaled for label in kind.labels()]
@@ -256,6 +249,18 @@ class _Preparation:
         if any(isinstance(measure, SweepMeasure) for measure in self.measures.values()):
             return len(self.plan.step_multiples)
         return self.spec.chunk or local.UNIT_POINTS
+
+
+def _build_model(spec: str) -> nn.Module:
+    from landscape_cli.adapters.building import build_model
+
+    return build_model(spec)
+
+
+def _build_data(spec: str) -> Any:
+    from landscape_cli.adapters.building import build_data
+
+    return build_data(spec)
 
 
 def _load(model: nn.Module, path: Path) -> list[str]:

@@ -192,6 +192,12 @@ class DirectionSpec:
             "update or file:PATH",
         )
 
+    @classmethod
+    def of_label(cls, label: str) -> DirectionSpec:
+        """Return what one label along the direction axis stands for; ``random:0`` is draw 0."""
+        kind, _, argument = label.partition(":")
+        return cls(kind, argument)
+
     @property
     def scaled(self) -> bool:
         """Whether the direction is scaled to the length of the gradient."""

@@ -28,6 +28,13 @@ def test_sums_agree_with_one_flat_float64_vector() -> None:
     assert parameters.gradient_sums(x, y).tolist() == pytest.approx(expected, rel=1e-12)
 
 
+def test_sums_leave_float64_operands_as_they_are() -> None:
+    x, y = [torch.arange(4.0).double()], [torch.ones(4).double()]
+    parameters.gradient_sums(x, y)
+    parameters.squared_difference(x, y)
+    assert torch.equal(x[0], torch.arange(4.0).double())
+
+
 def test_sums_do_not_depend_on_the_memory_format() -> None:
     x, y = random_tensors((8, 3, 5, 5), seed=1), random_tensors((8, 3, 5, 5), seed=2)
     last = [t.to(memory_format=torch.channels_last) for t in x]

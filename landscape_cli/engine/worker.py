@@ -184,7 +184,7 @@ class Worker:
 
     def direction(self, checkpoint: int, label: str) -> list[Tensor] | None:
         """Return d for a label, scaled as its kind is; None where there is nothing to go to."""
-        site, spec = self.site(checkpoint), DirectionSpec.parse(label)
+        site, spec = self.site(checkpoint), DirectionSpec.of_label(label)
         if spec.kind == "gradient":
             return site.gradient
         found = self._raw_direction(checkpoint, spec, label)
