@@ -310,6 +310,8 @@ class ProbeSpec:
             values = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:
             raise SpecError("the settings are not JSON", seen=text[:80], hint=str(error)) from None
+        if not isinstance(values, dict):
+            raise SpecError("the settings are not a JSON object", seen=text[:80], hint="{...}")
         return cls.from_mapping(values)
 
 
