@@ -86,9 +86,12 @@ class _Assembly:
         self._add("step", ("step",), np.arange(count, dtype=np.int64), ("", "index of the step"))
         multiples = np.array(plan.step_multiples, dtype=np.float64)
         self._add(
-            "step_multiple", ("step",), multiples, ("learning rates", "step size over learning rate")
+            "step_multiple",
+            ("step",),
+            multiples,
+            ("learning rates", "step size over learning rate"),
         )
-        # One grid serves all scaled directions; where every direction is unscaled, a is the multiple.
+        # One grid serves all scaled directions; with none, a is the multiple itself.
         scaled = next((d for d in plan.directions if d not in plan.unscaled), plan.directions[0])
         sizes = np.stack([plan.step_sizes(i, scaled) for i in range(len(along))])
         self._add("step_size", ("checkpoint", "step"), sizes, ("", "step size a"))
@@ -231,7 +234,7 @@ class _Assembly:
         """Whether every unit that the plan needs is there and none failed."""
         if any(unit.error for unit in self.units.values()):
             return False
-        finished = defaultdict(int)
+        finished: defaultdict[tuple[int, str], int] = defaultdict(int)
         for key in self.units:
             if key.kind == "line":
                 finished[key.checkpoint, key.name] += key.stop - key.start

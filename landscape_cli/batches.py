@@ -54,7 +54,12 @@ def _map_object(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def tensors_in(value: Any) -> list[Tensor]:
     """Return every tensor in a batch, in a fixed order."""
     found: list[Tensor] = []
-    map_tensors(value, lambda tensor: (found.append(tensor), tensor)[1])
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(value, note)
     return found
 
 
@@ -87,7 +92,7 @@ class Batch:
         if isinstance(raw, Tensor):
             return cls(raw, (raw,), {}, None, size)
         if isinstance(raw, tuple | list) and not hasattr(raw, "_fields"):
-            return _split_sequence(raw, whole, size)
+            return _split_sequence(raw, size, whole=whole)
         named = _named_fields(raw)
         target_name = next((name for name in TARGET_NAMES if name in named), None)
         target = named[target_name] if target_name else None
@@ -99,10 +104,12 @@ class Batch:
         tensors = tensors_in(self.raw)
         if not tensors or any(t.dim() == 0 or t.shape[0] != self.size for t in tensors):
             return None
-        return Batch.split(map_tensors(self.raw, lambda t: t[order.to(t.device)]), model, whole=whole)
+        return Batch.split(
+            map_tensors(self.raw, lambda t: t[order.to(t.device)]), model, whole=whole
+        )
 
 
-def _split_sequence(raw: Sequence[Any], whole: bool, size: int) -> Batch:
+def _split_sequence(raw: Sequence[Any], size: int, *, whole: bool) -> Batch:
     if whole or len(raw) == 1:
         return Batch(raw, tuple(raw), {}, None if len(raw) == 1 else raw[-1], size)
     if len(raw) == 0:

@@ -24,9 +24,7 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise SpecError(
-            "no such device", seen=name, hint="auto, cpu, cuda, cuda:1, …"
-        ) from None
+        raise SpecError("no such device", seen=name, hint="auto, cpu, cuda, cuda:1, …") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise SpecError(
             "there is no such GPU here",

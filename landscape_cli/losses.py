@@ -24,7 +24,10 @@ class Loss(Protocol):
         whole: whether the model is given the target as well, and computes the loss itself.
     """
 
-    whole: bool
+    @property
+    def whole(self) -> bool:
+        """Whether the model computes the loss itself."""
+        ...
 
     def terms(self, batch: Batch) -> int:
         """Return how many terms the batch's mean is over: samples, elements or tokens."""

@@ -219,8 +219,11 @@ class Objective:
         value = self._total(index) / self.divisor
         try:
             first = _gradients(value, tensors, create_graph=True)
-            reached = [(g, v) for g, v in zip(first, vector, strict=True)
-                       if g is not None and g.requires_grad]
+            reached = [
+                (g, v)
+                for g, v in zip(first, vector, strict=True)
+                if g is not None and g.requires_grad
+            ]
             if not reached:
                 return zeros
             slope = torch.stack([(g * v).sum(dtype=torch.float64) for g, v in reached]).sum()
@@ -246,9 +249,7 @@ def _gradients(
     if not value.requires_grad:
         return [None] * len(tensors)
     return list(
-        torch.autograd.grad(
-            value, list(tensors), create_graph=create_graph, allow_unused=True
-        )
+        torch.autograd.grad(value, list(tensors), create_graph=create_graph, allow_unused=True)
     )
 
 

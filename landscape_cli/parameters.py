@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +87,7 @@ def _refuse_overlaps(names: Sequence[str], tensors: Tensors) -> None:
         for name, t in zip(names, tensors, strict=True)
         if t.numel()
     )
-    for (device, _, end, first), (other, start, _, second) in zip(extents, extents[1:], strict=False):
+    for (device, _, end, first), (other, start, _, second) in pairwise(extents):
         if device == other and start < end:
             raise MeasurementError(
                 "two parameters overlap in memory without being the same parameter",
@@ -104,7 +105,7 @@ def _blocks(*operands: Tensors) -> Iterator[tuple[Tensor, ...]]:
         flat = _flatten(group)
         size = flat[0].numel()
         if size >= block:
-            yield from zip(*(tensor.split(block) for tensor in flat), strict=True)
+            yield from zip(*(torch.split(tensor, block) for tensor in flat), strict=True)
             continue
         if pending and pending[0][0].device != flat[0].device:
             yield _join(pending)
@@ -182,7 +183,7 @@ def norm(tensors: Tensors) -> float:
 
 def scaled(tensors: Tensors, factor: float) -> list[Tensor]:
     """Return factor · x as new tensors."""
-    return list(torch._foreach_mul(list(tensors), factor))
+    return [tensor * factor for tensor in tensors]
 
 
 def select_parameters(model: nn.Module, patterns: Sequence[str], frozen: Sequence[str]) -> int:

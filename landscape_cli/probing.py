@@ -22,7 +22,7 @@ from landscape_cli.measures.contract import SiteMeasure, SweepMeasure
 from landscape_cli.plan import Plan, PlannedCheckpoint, command_line, timestamp, versions
 from landscape_cli.progress import Progress, Silent
 from landscape_cli.runs import Run
-from landscape_cli.specs import DirectionSpec, ProbeSpec
+from landscape_cli.specs import ProbeSpec
 from landscape_cli.units import UnitResult
 
 if TYPE_CHECKING:
@@ -197,7 +197,9 @@ class _Preparation:
     def _build_model(self, stack: ExitStack, device: Any) -> nn.Module:
         live = self.request.model
         model = _build_model(self.spec.model) if live is None else live
-        return stack.enter_context(place_model(model, device, self.spec.dtype, live=live is not None))
+        return stack.enter_context(
+            place_model(model, device, self.spec.dtype, live=live is not None)
+        )
 
     def _open_data(self) -> Any:
         data = self.request.data

@@ -43,7 +43,7 @@ def _numpy_key(state: Any) -> tuple[Any, ...]:
 
 def capture() -> RandomState:
     """Return the present state of all generators."""
-    started = torch.cuda.is_available() and torch.cuda.is_initialized()
+    started = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return RandomState(
         torch_cpu=torch.get_rng_state(),
         torch_cuda=tuple(torch.cuda.get_rng_state_all()) if started else (),

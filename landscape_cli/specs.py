@@ -292,7 +292,9 @@ class ProbeSpec:
         for name in values:
             if name not in known:
                 raise SpecError(
-                    f"no setting is named {name!r}", seen=", ".join(known), hint="check the spelling"
+                    f"no setting is named {name!r}",
+                    seen=", ".join(known),
+                    hint="check the spelling",
                 )
         for name in ("checkpoints", "model", "data"):
             if not values.get(name):
@@ -325,7 +327,9 @@ def read_config(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError(
-            "the config file cannot be read", seen=f"{path}: {error.strerror}", hint="check --config"
+            "the config file cannot be read",
+            seen=f"{path}: {error.strerror}",
+            hint="check --config",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SpecError("the config file is not TOML", seen=str(path), hint=str(error)) from None
@@ -333,6 +337,11 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _typed(item: dataclasses.Field[Any], value: Any) -> Any:
+    """Return the value of a setting in the type of its field.
+
+    Raises:
+        SpecError: If it is of another type.
+    """
     wanted = str(item.type)
     if value is None and "None" in wanted:
         return None
@@ -340,20 +349,18 @@ def _typed(item: dataclasses.Field[Any], value: Any) -> Any:
         texts = [value] if isinstance(value, str) else value
         if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
             return tuple(texts)
-    elif wanted.startswith("bool"):
-        if isinstance(value, bool):
-            return value
-    elif wanted.startswith("int"):
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    elif wanted.startswith("float"):
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-    elif isinstance(value, str):
-        return value
+    elif isinstance(value, _accepted_types(wanted)) and isinstance(value, bool) == (
+        "bool" in wanted
+    ):
+        return value * 1.0 if "float" in wanted and isinstance(value, int) else value
     raise SpecError(
         f"the setting {item.name!r} has the wrong type", seen=repr(value), hint=f"give {wanted}"
     )
+
+
+def _accepted_types(wanted: str) -> tuple[type, ...]:
+    named: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float)}
+    return named.get(wanted.partition(" ")[0], (str,))
 
 
 def _check_range(name: str, value: int, low: int, high: int | None = None) -> None:

@@ -12,7 +12,9 @@ from torch import Tensor
 Weights = dict[str, Tensor]
 
 
-def awkward_forward(weights: Mapping[str, Tensor], x: Tensor, moments: tuple[Tensor, Tensor]) -> Tensor:
+def awkward_forward(
+    weights: Mapping[str, Tensor], x: Tensor, moments: tuple[Tensor, Tensor]
+) -> Tensor:
     """Write out `cases.Awkward` by hand, normalising by the given mean and biased variance."""
     mean, variance = moments
     hidden = x @ weights["enter.weight"].T + weights["enter.bias"]
@@ -62,7 +64,8 @@ def plain_line(
     """Walk along the gradient the slow way; return every number of the points."""
     base, gradient = _loss_and_gradient(objective, dict(start), trainable)
     rows: dict[str, list[float]] = {
-        name: [] for name in ("loss", "gradient_change", "gradient_cosine", "distance", "smoothness")
+        name: []
+        for name in ("loss", "gradient_change", "gradient_cosine", "distance", "smoothness")
     }
     for a in step_sizes:
         moved = dict(start)

@@ -100,9 +100,7 @@ FIELDS = {
 
 
 def test_measures_are_stacked_over_checkpoints_and_directions() -> None:
-    header = plan(
-        measures={"shift": FIELDS}, provenance={"site_measures": ["shift"]}
-    ).to_header()
+    header = plan(measures={"shift": FIELDS}, provenance={"site_measures": ["shift"]}).to_header()
     arrays = {"layer": np.array(["x", "y"]), "l2": np.array([1.0, 2.0])}
     steep = {"shift/steep": np.array([5.0, 6.0])}
     units = [

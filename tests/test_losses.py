@@ -79,8 +79,12 @@ class TinyCausalLM(nn.Module):
 
 @pytest.mark.parametrize(
     "output",
-    [torch.tensor(0.5), {"loss": torch.tensor(0.5)}, (torch.tensor(0.5), None),
-     Output(torch.tensor(0.5), torch.zeros(1))],
+    [
+        torch.tensor(0.5),
+        {"loss": torch.tensor(0.5)},
+        (torch.tensor(0.5), None),
+        Output(torch.tensor(0.5), torch.zeros(1)),
+    ],
 )
 def test_a_model_returns_its_own_loss_in_many_forms(output) -> None:
     loss = losses.resolve("model")

@@ -47,7 +47,10 @@ def dense_hessian(objective: Objective) -> Tensor:
         second = torch.autograd.grad(component, tensors, retain_graph=True, allow_unused=True)
         rows.append(
             torch.cat(
-                [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(tensors, second)]
+                [
+                    (torch.zeros_like(p) if g is None else g).flatten()
+                    for p, g in zip(tensors, second)
+                ]
             )
         )
     return torch.stack(rows)
@@ -176,8 +179,9 @@ def test_unreached_parameters_have_zero_gradients() -> None:
 
 
 def test_an_error_in_the_forward_pass_says_what_the_model_said() -> None:
-    with pytest.raises(MeasurementError) as caught, objective_of(
-        nn.Linear(7, 2), [(torch.zeros(2, 4), torch.zeros(2).long())]
+    with (
+        pytest.raises(MeasurementError) as caught,
+        objective_of(nn.Linear(7, 2), [(torch.zeros(2, 4), torch.zeros(2).long())]),
     ):
         pass
     assert "mat1 and mat2" in caught.value.seen

@@ -99,7 +99,9 @@ def test_filter_normalised_directions_leave_one_dimensional_tensors_where_they_a
 def test_loss_range_of_least_squares_is_that_of_the_parabola() -> None:
     model, data = cases.LeastSquares(), cases.regression_data()
     x, y = data.tensors
-    run = landscape.probe(model=model, data=data, loss="mse", lr=0.1, batch_size=32, steps="0.5:8:9")
+    run = landscape.probe(
+        model=model, data=data, loss="mse", lr=0.1, batch_size=32, steps="0.5:8:9"
+    )
     residual = (x @ model.w - y).detach()
     gradient = 2 * x.T @ residual / len(y)
     along = x @ gradient
@@ -249,7 +251,8 @@ def test_data_of_every_shape_gives_the_same_numbers() -> None:
         DataLoader(data, batch_size=23),
     ]
     losses = [
-        landscape.probe(model=model, data=form, lr=0.1, norm_mode="running")["loss"] for form in forms
+        landscape.probe(model=model, data=form, lr=0.1, norm_mode="running")["loss"]
+        for form in forms
     ]
     for other in losses[1:]:
         np.testing.assert_allclose(other, losses[0], rtol=1e-12)

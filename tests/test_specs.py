@@ -40,8 +40,20 @@ def test_steps_are_logarithmic_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1:1:3", "4:1:3", "0:4:3", "-1:4:3:log", "1:2:0", "1:2:x", "1:2", "1:2:3:cubic", "nan:2:3",
-     "1:inf:3", "1:2:3:log:4", "1:2:99999999"],
+    [
+        "1:1:3",
+        "4:1:3",
+        "0:4:3",
+        "-1:4:3:log",
+        "1:2:0",
+        "1:2:x",
+        "1:2",
+        "1:2:3:cubic",
+        "nan:2:3",
+        "1:inf:3",
+        "1:2:3:log:4",
+        "1:2:99999999",
+    ],
 )
 def test_steps_that_cannot_be_meant_are_refused(text) -> None:
     with pytest.raises(SpecError):

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from landscape_cli.engine.strategy import Line, Strategy
 from landscape_cli.errors import LandscapeError, MeasurementError
 from landscape_cli.measures.contract import SiteMeasure, SweepMeasure
 from landscape_cli.objective import Objective
+from landscape_cli.parameters import norm, squared_difference
 from landscape_cli.plan import Plan
 from landscape_cli.site import Site, noise_floor
 from landscape_cli.specs import DirectionSpec, ProbeSpec
@@ -125,9 +125,9 @@ class Worker:
         """Measure L(θ₀), ‖g‖ and the noise floor."""
         site = self.site(checkpoint)
         arrays = {
-            "base_loss": np.float64(site.base_loss),
-            "gradient_norm": np.float64(site.gradient_norm),
-            "noise_floor": np.float64(noise_floor(site)),
+            "base_loss": np.array(site.base_loss),
+            "gradient_norm": np.array(site.gradient_norm),
+            "noise_floor": np.array(noise_floor(site)),
         }
         return UnitResult(UnitKey(checkpoint, "base"), arrays, tuple(site.notices))
 
@@ -139,8 +139,7 @@ class Worker:
         if direction is None:
             return UnitResult(key, notices=(f"no checkpoint follows {site.label} to step towards",))
         observers = {
-            name: measure.observer(site)
-            for name, measure in self._sweep_measures(site).items()
+            name: measure.observer(site) for name, measure in self._sweep_measures(site).items()
         }
         line = Line(label, direction, observers=observers)
         sizes = self.plan.step_sizes(checkpoint, label)[start:stop]
@@ -148,7 +147,7 @@ class Worker:
         arrays: dict[str, np.ndarray] = {"columns": columns}
         notices: list[str] = []
         if start == 0:
-            arrays["limit"] = np.float64(_limit(site, direction, notices))
+            arrays["limit"] = np.array(_limit(site, direction, notices))
         for name in observers:
             arrays.update(self._summary(name, rows))
         return UnitResult(key, arrays, tuple(notices))
@@ -233,12 +232,12 @@ def _limit(site: Site, direction: list[Tensor], notices: list[str]) -> float:
 
 def _difference_curvature(site: Site, direction: list[Tensor]) -> float:
     """Return ‖∇L(θ₀ + εd) − ∇L(θ₀ − εd)‖ ÷ ‖2εd‖ with ε = eps^⅓ ‖θ₀‖ ÷ ‖d‖."""
-    from landscape_cli.parameters import norm, squared_difference
-
     length = norm(direction)
     if not length:
         return float("nan")
-    reach = torch.finfo(site.parameters.dtype).eps ** (1 / 3) * max(norm(site.parameters.origin), 1.0)
+    reach = torch.finfo(site.parameters.dtype).eps ** (1 / 3) * max(
+        norm(site.parameters.origin), 1.0
+    )
     try:
         site.parameters.move(direction, reach / length)
         _, ahead = site.objective.value_and_gradient()
@@ -255,7 +254,7 @@ def failure(key: UnitKey, error: LandscapeError) -> UnitResult:
     return UnitResult(key, error=text)
 
 
-def describe(error: Exception) -> Any:
+def describe(error: Exception) -> LandscapeError:
     """Return an error of somebody else's code as one of ours."""
     if isinstance(error, LandscapeError):
         return error
