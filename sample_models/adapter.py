@@ -31,7 +31,7 @@ from sample_models.data.least_squares import make_least_squares
 from sample_models.data.mnist import open_fashion_mnist, open_mnist
 from sample_models.data.tokens import make_tokens
 from sample_models.normalisation import accepted_norm_options
-from sample_models.options import accepted_options, bind, require_at_least, require_options
+from sample_models.options import accepted_options, bind, require_options, require_seed
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -166,7 +166,7 @@ def _drawn_with(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
-    require_at_least(0, seed=seed)
+    require_seed(seed)
     before = torch.get_rng_state()
     torch.default_generator.manual_seed(seed)
     try:

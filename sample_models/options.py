@@ -148,3 +148,14 @@ def require_at_least(low: float, **values: float) -> None:
                 seen=f"{name}={value}",
                 hint=f"give {low:g} or more",
             )
+
+
+def require_seed(seed: int) -> None:
+    """Refuse a seed that torch's generators do not take.
+
+    Raises:
+        AdapterError: If it is below 0 or does not fit into 63 bits.
+    """
+    require_at_least(0, seed=seed)
+    if seed >= 2**63:
+        raise AdapterError("the option 'seed' is too large", seen=f"seed={seed}", hint="seed=0")

@@ -39,7 +39,7 @@ def initialise(layer: nn.Module, scheme: Scheme, *, scale: float = 1.0) -> None:
     Reference:
         Glorot and Bengio (2010), eq. 16; He et al. (2015), eq. 10.
     """
-    weight, bias = layer.weight, getattr(layer, "bias", None)
+    weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
     if not isinstance(weight, Tensor):
         raise TypeError(f"{type(layer).__name__} has no weight to draw")
     if scheme != "torch":

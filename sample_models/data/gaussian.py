@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sample_models.data.samples import DType, Samples
-from sample_models.options import require_at_least
+from sample_models.options import require_at_least, require_seed
 
 
 def make_gaussian(
@@ -25,7 +25,7 @@ def make_gaussian(
         Santurkar et al. (2018), Appendix A.1: 1000 samples, 10 dimensions.
     """
     require_at_least(1, samples=samples, features=features)
-    require_at_least(0, seed=seed)
+    require_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     matrix = torch.randn(features, features, generator=generator, dtype=torch.float64)
     inputs = torch.randn(samples, features, generator=generator, dtype=torch.float64)

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from sample_models.data.samples import Samples
-from sample_models.options import require_at_least
+from sample_models.options import require_at_least, require_seed
 
 _COARSE = 4
 
@@ -36,7 +36,8 @@ def make_images(
     """
     require_at_least(1, samples=samples, classes=classes, channels=channels)
     require_at_least(1, image_size=image_size)
-    require_at_least(0, noise=noise, seed=seed)
+    require_at_least(0, noise=noise)
+    require_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.randn(classes, channels, _COARSE, _COARSE, generator=generator)
     size = (image_size, image_size)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from landscape_cli.errors import AdapterError
 from sample_models.data.samples import DType, Samples
-from sample_models.options import require_at_least
+from sample_models.options import require_at_least, require_seed
 
 
 def make_least_squares(
@@ -41,7 +41,8 @@ def make_least_squares(
         The linear regression model of Cai, Li and Shen (2019).
     """
     require_at_least(1, samples=samples, features=features, condition=condition)
-    require_at_least(0, noise=noise, seed=seed)
+    require_at_least(0, noise=noise)
+    require_seed(seed)
     if samples <= features:
         raise AdapterError(
             "least squares needs more samples than features",

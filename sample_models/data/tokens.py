@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sample_models.data.samples import Samples
-from sample_models.options import require_at_least
+from sample_models.options import require_at_least, require_seed
 
 
 def make_tokens(
@@ -30,7 +30,7 @@ def make_tokens(
     """
     require_at_least(1, samples=samples, context=context, vocabulary=vocabulary)
     require_at_least(1, successors=successors)
-    require_at_least(0, seed=seed)
+    require_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     count = min(successors, vocabulary)
     ranks = torch.rand(vocabulary, vocabulary, generator=generator)

@@ -51,8 +51,8 @@ def make(name: str, features: int, dims: int, **options: Any) -> nn.Module:
         AdapterError: If the name or an option is unknown, or a value cannot be meant.
 
     Example:
-        >>> make("batch", 8, 2, eps=1e-3)
-        BatchNorm2d(8, eps=0.001, momentum=0.1, affine=True, track_running_stats=True)
+        >>> make("group", 8, 2, groups=2).num_groups
+        2
     """
     accepted = accepted_norm_options(name)
     return _MAKERS[name](features, dims, **bind(options, accepted, f"the normalisation {name!r}"))
