@@ -1,0 +1,144 @@
+"""Loss range and gradient change over training, as shaded bands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from landscape_cli.figures import theme
+from landscape_cli.figures.series import Drawn, having, prepare, segments, training_title
+from landscape_cli.runs import MEASURED, Run
+
+PANELS = (
+    ("loss_range", "loss along the step"),
+    ("gradient_predictiveness", "gradient change ‖Δg‖₂"),
+)
+
+
+def draw_bands(
+    runs: Sequence[Run], *, labels: Sequence[str] | None = None, direction: str = "gradient"
+) -> go.Figure:
+    """Draw between which values loss and gradient change vary along the steps of each checkpoint.
+
+    The line in the band of the loss is the loss at the checkpoint itself. A cross on the upper
+    edge says that some of the points there were not finite.
+
+    Args:
+        runs: one or several; those without the direction are left out.
+        labels: one per run.
+        direction: label on the direction axis.
+
+    Reference:
+        Santurkar et al. (2018), Fig. 4a, 4b and 9a, 9b.
+    """
+    drawn = having(prepare(runs, labels), direction)
+    title = f"Loss and gradient change along {direction}"
+    figure = theme.new_figure(title, len(PANELS), height=620)
+    for row, (group, axis_title) in enumerate(PANELS, start=1):
+        edges = []
+        for item in drawn:
+            low, high = _edges(item, group, direction)
+            edges.extend([low, high])
+            _add_band(figure, item, low, high, row)
+            if group == "loss_range":
+                _add_base_loss(figure, item, row)
+            _mark_not_finite(figure, item, high, direction, row)
+        theme.name_axis(figure, "y", axis_title, theme.scale_of(*edges), row)
+    theme.name_axis(figure, "x", training_title(runs), row=len(PANELS))
+    return figure
+
+
+def _edges(item: Drawn, group: str, direction: str) -> tuple[np.ndarray, np.ndarray]:
+    low, high = (item.along(f"{group}/{end}", direction) for end in ("minimum", "maximum"))
+    return low, high
+
+
+def _add_band(figure: go.Figure, item: Drawn, low: np.ndarray, high: np.ndarray, row: int) -> None:
+    """Add one closed outline per stretch without a gap, so that gaps stay gaps."""
+    x, y = [], []
+    for part in segments(np.isfinite(low) & np.isfinite(high)):
+        x.extend([item.x[part], item.x[part][::-1], item.x[part][:1], [np.nan]])
+        y.extend([high[part], low[part][::-1], high[part][:1], [np.nan]])
+    if not x:
+        return
+    figure.add_trace(
+        go.Scatter(
+            x=theme.compact(np.concatenate(x)),
+            y=theme.compact(np.concatenate(y)),
+            mode="lines",
+            fill="toself",
+            fillcolor=item.style.fill(),
+            line={**item.style.line(1.2), "simplify": False},
+            name=item.name,
+            legendgroup=item.name,
+            showlegend=row == 2,
+            hoverinfo="skip",
+        ),
+        row=row,
+        col=1,
+    )
+    _add_hover(figure, item, low, high, row)
+
+
+def _add_hover(figure: go.Figure, item: Drawn, low: np.ndarray, high: np.ndarray, row: int) -> None:
+    """Add an invisible line on the upper edge that tells both ends; a bar where it is alone."""
+    figure.add_trace(
+        go.Scatter(
+            x=theme.compact(item.x),
+            y=theme.compact(high),
+            customdata=theme.compact(low),
+            mode="markers",
+            marker={"size": 5, "color": item.style.colour, "opacity": float(len(item.x) == 1)},
+            legendgroup=item.name,
+            showlegend=False,
+            name=item.name,
+            hovertemplate="%{customdata:.4g} to %{y:.4g}<br>at %{x}",
+        ),
+        row=row,
+        col=1,
+    )
+
+
+def _add_base_loss(figure: go.Figure, item: Drawn, row: int) -> None:
+    figure.add_trace(
+        go.Scatter(
+            x=theme.compact(item.x),
+            y=theme.compact(item.at_checkpoints("base_loss")),
+            mode=theme.mode_of(len(item.x)),
+            line=item.style.line(1.8),
+            marker={"symbol": item.style.symbol, "size": 5},
+            name=f"{item.name}: loss at the checkpoint",
+            legendgroup=item.name,
+            hovertemplate="%{y:.4g} at %{x}",
+        ),
+        row=row,
+        col=1,
+    )
+
+
+def _mark_not_finite(
+    figure: go.Figure, item: Drawn, high: np.ndarray, direction: str, row: int
+) -> None:
+    some = (item.along("status", direction) > MEASURED).any(axis=-1) & np.isfinite(high)
+    if not some.any():
+        return
+    figure.add_trace(
+        go.Scatter(
+            x=theme.compact(item.x[some]),
+            y=theme.compact(high[some]),
+            mode="markers",
+            marker={"symbol": "x-thin", "size": 8, "line": {"width": 1.5, "color": theme.INK}},
+            name="some points not finite",
+            legendgroup="not finite",
+            showlegend=row == 1 and not _has(figure, "some points not finite"),
+            hovertemplate="some points here are not finite<extra></extra>",
+        ),
+        row=row,
+        col=1,
+    )
+
+
+def _has(figure: go.Figure, name: str) -> bool:
+    return any(trace.name == name for trace in figure.data)
