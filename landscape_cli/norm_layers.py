@@ -46,15 +46,15 @@ def untracked(model: nn.Module) -> Iterator[None]:
     tracking = [
         module
         for module in model.modules()
-        if isinstance(module, _BatchNorm) and module.track_running_stats
+        if uses_batch(module) and getattr(module, "track_running_stats", False)
     ]
     for module in tracking:
-        module.track_running_stats = False
+        module.track_running_stats = False  # type: ignore[assignment]
     try:
         yield
     finally:
         for module in tracking:
-            module.track_running_stats = True
+            module.track_running_stats = True  # type: ignore[assignment]
 
 
 class FrozenStatistics:
