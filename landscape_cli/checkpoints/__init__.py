@@ -1,1 +1,17 @@
 """Reading checkpoints: one file per format, named tensors out."""
+
+from landscape_cli.checkpoints.contract import Checkpoint, CheckpointInfo
+from landscape_cli.checkpoints.matching import Matching, load_into, match
+from landscape_cli.checkpoints.reading import describe, read
+from landscape_cli.checkpoints.trajectories import find
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointInfo",
+    "Matching",
+    "describe",
+    "find",
+    "load_into",
+    "match",
+    "read",
+]
