@@ -49,7 +49,7 @@ def block_length(series: np.ndarray) -> int:
     """
     count = len(series)
     least = round(math.sqrt(count))
-    return max(least, min(_asked_for_length(series), count // 3))
+    return int(max(least, min(_asked_for_length(series), count // 3)))
 
 
 def _asked_for_length(series: np.ndarray) -> int:

@@ -11,6 +11,7 @@ from landscape_cli.figures import theme
 from landscape_cli.figures.series import Drawn, having, prepare, segments, training_title
 from landscape_cli.runs import MEASURED, Run
 
+NOT_FINITE = "some points not finite"
 PANELS = (
     ("loss_range", "loss along the step"),
     ("gradient_predictiveness", "gradient change ‖Δg‖₂"),
@@ -34,8 +35,9 @@ def draw_bands(
         Santurkar et al. (2018), Fig. 4a, 4b and 9a, 9b.
     """
     drawn = having(prepare(runs, labels), direction)
-    title = f"Loss and gradient change along {direction}"
-    figure = theme.new_figure(title, len(PANELS), height=620)
+    figure = theme.new_figure(
+        f"Loss and gradient change along {direction}", len(PANELS), height=620
+    )
     for row, (group, axis_title) in enumerate(PANELS, start=1):
         edges = []
         for item in drawn:
@@ -44,6 +46,7 @@ def draw_bands(
             _add_band(figure, item, low, high, row)
             if group == "loss_range":
                 _add_base_loss(figure, item, row)
+        for item, high in zip(drawn, edges[1::2], strict=True):
             _mark_not_finite(figure, item, high, direction, row)
         theme.name_axis(figure, "y", axis_title, theme.scale_of(*edges), row)
     theme.name_axis(figure, "x", training_title(runs), row=len(PANELS))
@@ -56,49 +59,36 @@ def _edges(item: Drawn, group: str, direction: str) -> tuple[np.ndarray, np.ndar
 
 
 def _add_band(figure: go.Figure, item: Drawn, low: np.ndarray, high: np.ndarray, row: int) -> None:
-    """Add one closed outline per stretch without a gap, so that gaps stay gaps."""
-    x, y = [], []
-    for part in segments(np.isfinite(low) & np.isfinite(high)):
-        x.extend([item.x[part], item.x[part][::-1], item.x[part][:1], [np.nan]])
-        y.extend([high[part], low[part][::-1], high[part][:1], [np.nan]])
-    if not x:
-        return
-    figure.add_trace(
-        go.Scatter(
-            x=theme.compact(np.concatenate(x)),
-            y=theme.compact(np.concatenate(y)),
-            mode="lines",
-            fill="toself",
-            fillcolor=item.style.fill(),
-            line={**item.style.line(1.2), "simplify": False},
-            name=item.name,
-            legendgroup=item.name,
-            showlegend=row == 2,
-            hoverinfo="skip",
-        ),
-        row=row,
-        col=1,
-    )
-    _add_hover(figure, item, low, high, row)
-
-
-def _add_hover(figure: go.Figure, item: Drawn, low: np.ndarray, high: np.ndarray, row: int) -> None:
-    """Add an invisible line on the upper edge that tells both ends; a bar where it is alone."""
-    figure.add_trace(
-        go.Scatter(
-            x=theme.compact(item.x),
-            y=theme.compact(high),
-            customdata=theme.compact(low),
-            mode="markers",
-            marker={"size": 5, "color": item.style.colour, "opacity": float(len(item.x) == 1)},
-            legendgroup=item.name,
-            showlegend=False,
-            name=item.name,
-            hovertemplate="%{customdata:.4g} to %{y:.4g}<br>at %{x}",
-        ),
-        row=row,
-        col=1,
-    )
+    """Shade every stretch without a gap and draw its edges; a lone checkpoint is a bar."""
+    parts = segments(np.isfinite(low) & np.isfinite(high))
+    x, gap = item.x, np.array([np.nan])
+    outline = [(np.r_[x[p], x[p][::-1], gap], np.r_[high[p], low[p][::-1], gap]) for p in parts]
+    edges = [(np.r_[x[p], gap, x[p], gap], np.r_[high[p], gap, low[p], gap]) for p in parts]
+    bars = [
+        (np.r_[x[p], x[p], gap], np.r_[low[p], high[p], gap])
+        for p in parts
+        if p.stop - p.start == 1
+    ]
+    shared = {"name": item.name, "legendgroup": item.name, "mode": "lines"}
+    width = 1.2 if len(x) <= theme.MOST_MARKERS else 0.7
+    for lines, style in (
+        (outline, {"fill": "toself", "fillcolor": item.style.fill(), "line": {"width": 0}}),
+        ([*edges, *bars], {"line": item.style.line(width)}),
+    ):
+        filled = "fill" in style
+        figure.add_trace(
+            go.Scatter(
+                x=theme.compact(np.concatenate([places for places, _ in lines] or [gap])),
+                y=theme.compact(np.concatenate([values for _, values in lines] or [gap])),
+                hoverinfo="skip" if filled else None,
+                hovertemplate=None if filled else "%{y:.4g} at %{x}",
+                showlegend=filled and row == 1,
+                **shared,
+                **style,
+            ),
+            row=row,
+            col=1,
+        )
 
 
 def _add_base_loss(figure: go.Figure, item: Drawn, row: int) -> None:
@@ -130,15 +120,11 @@ def _mark_not_finite(
             y=theme.compact(high[some]),
             mode="markers",
             marker={"symbol": "x-thin", "size": 8, "line": {"width": 1.5, "color": theme.INK}},
-            name="some points not finite",
+            name=NOT_FINITE,
             legendgroup="not finite",
-            showlegend=row == 1 and not _has(figure, "some points not finite"),
+            showlegend=row == 1 and not any(trace.name == NOT_FINITE for trace in figure.data),
             hovertemplate="some points here are not finite<extra></extra>",
         ),
         row=row,
         col=1,
     )
-
-
-def _has(figure: go.Figure, name: str) -> bool:
-    return any(trace.name == name for trace in figure.data)

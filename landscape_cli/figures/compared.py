@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from landscape_cli.compare import Comparison, Contrast, Pairing
 from landscape_cli.figures import overview
 from landscape_cli.figures.document import Cell, Report, Section, Table
-from landscape_cli.figures.provenance import provenance_tables
+from landscape_cli.figures.provenance import notices, provenance_tables
 from landscape_cli.runs import Run
 
 COLUMNS = (
@@ -32,7 +32,7 @@ def build_report(comparison: Comparison) -> Report:
         [*pairings, *figures.sections],
         subtitle=f"aligned by {comparison.align}",
         summary=comparison.findings(),
-        notes=[*comparison.warnings(), *figures.notes],
+        notes=[*comparison.warnings(), *notices(runs, labels)],
         provenance=provenance_tables(runs, labels),
     )
 
@@ -68,7 +68,7 @@ def _row(contrast: Contrast) -> Sequence[Cell]:
         contrast.first_median,
         contrast.other_median,
         contrast.ratio,
-        f"{interval[0]:.3g} to {interval[1]:.3g}" if interval else None,
+        f"{interval[0]:.3g}\u00a0to\u00a0{interval[1]:.3g}" if interval else None,
         contrast.pairs,
         contrast.verdict,
     )

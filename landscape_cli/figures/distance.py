@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from landscape_cli.figures import theme
-from landscape_cli.figures.series import Drawn, having, prepare, steps_known
+from landscape_cli.figures.series import Drawn, having, places_of, prepare, steps_known
 from landscape_cli.runs import Run
 
 MOST_CHECKPOINTS = 24
@@ -34,38 +34,33 @@ def draw_distance(
     """
     drawn = having(prepare(runs, labels), direction)
     figure = theme.new_figure(f"Gradient change against distance along {direction}", height=480)
-    places = _places(drawn)
+    places = places_of(drawn, MOST_CHECKPOINTS)
     shown = len(places) // 2
     for position, place in enumerate(places):
         for item in drawn:
             _add_curve(figure, item, place, direction, visible=position == shown)
     changes = [item.along("gradient_change", direction) for item in drawn]
     distances = [item.along("distance", direction) for item in drawn]
-    _set_axis(figure, "x", "distance moved ‖θ − θ₀‖₂", distances)
-    _set_axis(figure, "y", "gradient change ‖Δg‖₂", changes)
+    scale = theme.scale_of(*_moved(changes))
+    lengths = np.concatenate([*_moved(distances), np.empty(0)])
+    across = scale
+    if scale.kind == "log" and lengths.size:
+        across = theme.log_scale(float(lengths.min()), float(lengths.max()))
+    _set_axis(figure, "x", "distance moved ‖θ − θ₀‖₂", distances, across)
+    _set_axis(figure, "y", "gradient change ‖Δg‖₂", changes, scale)
     if len(places) > 1:
         word = "training step" if steps_known(runs) else "checkpoint"
         _add_slider(figure, places, shown, len(drawn), word)
     return figure
 
 
-def _places(drawn: Sequence[Drawn]) -> np.ndarray:
-    """Return places along the training axis: those of the run with most checkpoints, thinned."""
-    if not drawn:
-        return np.empty(0)
-    places = np.unique(max((item.x for item in drawn), key=len))
-    chosen = np.linspace(0, len(places) - 1, min(len(places), MOST_CHECKPOINTS))
-    return np.asarray(places[np.round(chosen).astype(int)])
-
-
 def _add_curve(
     figure: go.Figure, item: Drawn, place: float, direction: str, *, visible: bool
 ) -> None:
-    nearest = int(np.argmin(np.abs(item.x - place)))
+    nearest = item.nearest(place)
     distance = item.along("distance", direction)[nearest]
     order = np.argsort(distance, kind="stable")
     change = item.along("gradient_change", direction)[nearest]
-    where = "" if item.x[nearest] == place else f" (at {item.x[nearest]:.0f})"
     figure.add_trace(
         go.Scatter(
             x=theme.compact(distance[order]),
@@ -73,7 +68,7 @@ def _add_curve(
             mode=theme.mode_of(len(distance)),
             line=item.style.line(),
             marker={"symbol": item.style.symbol, "size": 6},
-            name=f"{item.name}{where}",
+            name=item.name_at(place),
             visible=visible,
             showlegend=True,
             hovertemplate="‖Δg‖ %{y:.4g}<br>distance %{x:.4g}",
@@ -81,15 +76,21 @@ def _add_curve(
     )
 
 
-def _set_axis(figure: go.Figure, axis: str, title: str, values: list[np.ndarray]) -> None:
-    scale = theme.scale_of(*[v[np.isfinite(v) & (v != 0)] for v in values])
+def _moved(values: list[np.ndarray]) -> list[np.ndarray]:
+    """Return what is finite and not zero: the point θ₀ itself has no place on a log scale."""
+    return [array[np.isfinite(array) & (array != 0)] for array in values]
+
+
+def _set_axis(
+    figure: go.Figure, axis: str, title: str, values: list[np.ndarray], scale: theme.Scale
+) -> None:
     theme.name_axis(figure, axis, title, scale)
     finite = np.concatenate([v[np.isfinite(v)] for v in values] or [np.empty(0)])
-    if scale == "log":
+    if scale.kind == "log":
         finite = finite[finite > 0]
     if finite.size:
         update = figure.update_xaxes if axis == "x" else figure.update_yaxes
-        update(range=_padded(float(finite.min()), float(finite.max()), scale))
+        update(range=_padded(float(finite.min()), float(finite.max()), scale.kind))
 
 
 def _padded(low: float, high: float, scale: str) -> list[float]:

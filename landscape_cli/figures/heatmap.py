@@ -26,14 +26,19 @@ def draw_heatmap(run: Run, *, label: str | None = None, direction: str = "gradie
     (item,) = prepare([run], [label or run.label])
     title = f"{item.label}: every point along {direction}"
     figure = theme.new_figure(
-        title, cols=len(PANELS), height=430, shared_yaxes=True, horizontal_spacing=0.075
+        title,
+        cols=len(PANELS),
+        height=430,
+        shared_yaxes=True,
+        horizontal_spacing=0.085,
+        subplot_titles=[name for _, name in PANELS],
     )
     status = item.along("status", direction).T
     for column, (path, name) in enumerate(PANELS, start=1):
         values = item.along(path, direction).T
         _add_map(figure, np.where(status == NOT_MEASURED, np.nan, values), name, column)
         _add_not_finite(figure, status, values, column)
-        _set_ticks(figure, item, name, column)
+        _set_ticks(figure, item, column)
     figure.update_yaxes(title_text="step multiple", row=1, col=1)
     _add_keys(figure, status)
     return figure
@@ -41,7 +46,7 @@ def draw_heatmap(run: Run, *, label: str | None = None, direction: str = "gradie
 
 def _add_map(figure: go.Figure, values: np.ndarray, name: str, column: int) -> None:
     finite = values[np.isfinite(values)]
-    logarithmic = theme.scale_of(finite) == "log"
+    logarithmic = theme.scale_of(finite).kind == "log"
     with np.errstate(divide="ignore", invalid="ignore"):
         shown = np.log10(values) if logarithmic else values
     bar = {
@@ -94,13 +99,13 @@ def _add_not_finite(figure: go.Figure, status: np.ndarray, values: np.ndarray, c
     )
 
 
-def _set_ticks(figure: go.Figure, item: Drawn, name: str, column: int) -> None:
-    places = _thinned(len(item.x))
+def _set_ticks(figure: go.Figure, item: Drawn, column: int) -> None:
+    places = thinned(len(item.x))
     multiples = item.run["step_multiple"]
-    rows = _thinned(len(multiples))
+    rows = thinned(len(multiples))
     word = "training step" if steps_known([item.run]) else "checkpoint"
     figure.update_xaxes(
-        title_text=f"{word}<br>{name}",
+        title_text=word,
         tickvals=places.tolist(),
         ticktext=[f"{item.x[place]:.0f}" for place in places],
         showgrid=False,
@@ -118,7 +123,8 @@ def _set_ticks(figure: go.Figure, item: Drawn, name: str, column: int) -> None:
     )
 
 
-def _thinned(count: int) -> np.ndarray:
+def thinned(count: int) -> np.ndarray:
+    """Return a few of that many places, the first and the last among them."""
     places = np.linspace(0, count - 1, min(count, MOST_TICKS))
     return np.unique(np.round(places).astype(int))
 
@@ -136,4 +142,7 @@ def _add_keys(figure: go.Figure, status: np.ndarray) -> None:
             figure.add_trace(
                 go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name)
             )
-    figure.update_layout(plot_bgcolor=theme.NOT_MEASURED_COLOUR)
+    figure.update_layout(
+        plot_bgcolor=theme.NOT_MEASURED_COLOUR, showlegend=True, legend={"y": 1.09}
+    )
+    figure.update_annotations(font_size=theme.FONT_SIZE)

@@ -24,7 +24,7 @@ def draw_line(
     *,
     labels: Sequence[str] | None = None,
     direction: str = "gradient",
-    checkpoint: int = -1,
+    place: float = np.inf,
 ) -> go.Figure:
     """Draw loss, gradient change, smoothness and cosine against the step multiple.
 
@@ -32,39 +32,39 @@ def draw_line(
         runs: one or several; those without the direction are left out.
         labels: one per run.
         direction: label on the direction axis.
-        checkpoint: index in order of training; −1 is the last. Of shorter runs, their last.
+        place: training step (or index, where steps are not known) of the checkpoint; every run
+            shows the one nearest to it, by default the last.
 
     Reference:
         Santurkar et al. (2018), §3.2, at one training step.
     """
     drawn = having(prepare(runs, labels), direction)
+    if not np.isfinite(place):
+        place = max((float(item.x[-1]) for item in drawn), default=0.0)
     figure = theme.new_figure(
         f"Along {direction} at one checkpoint", len(PANELS), height=820, vertical_spacing=0.035
     )
     for row, (path, title) in enumerate(PANELS, start=1):
-        shown = [_values(item, path, direction, checkpoint) for item in drawn]
+        shown = [_values(item, path, direction, place) for item in drawn]
         for item, values in zip(drawn, shown, strict=True):
-            _add(figure, item, values, row)
+            _add(figure, item, place, values, row)
             if path == "loss":
-                _add_origin(figure, item, checkpoint)
+                _add_origin(figure, item, place)
         theme.name_axis(figure, "y", title, theme.scale_of(*shown), row)
     multiples = [item.run["step_multiple"] for item in drawn]
     scale = theme.scale_of(*multiples)
-    wide = "log" if all(_geometric(values) for values in multiples) and multiples else scale
-    for row in range(1, len(PANELS) + 1):
-        figure.update_xaxes(type=wide, row=row, col=1)
-    theme.name_axis(figure, "x", "step multiple", wide, len(PANELS))
-    _mark_not_finite(figure, drawn, direction, checkpoint)
+    if multiples and all(_geometric(values) for values in multiples):
+        ends = np.concatenate(multiples)
+        scale = theme.log_scale(float(ends.min()), float(ends.max()))
+    for row in range(1, len(PANELS)):
+        theme.name_axis(figure, "x", "", scale, row)
+    theme.name_axis(figure, "x", "step multiple", scale, len(PANELS))
+    _mark_not_finite(figure, drawn, direction, place)
     return figure
 
 
-def _values(item: Drawn, path: str, direction: str, checkpoint: int) -> np.ndarray:
-    values = item.along(path, direction)
-    return np.asarray(values[_clamped(checkpoint, len(values))])
-
-
-def _clamped(checkpoint: int, count: int) -> int:
-    return checkpoint if -count <= checkpoint < count else -1
+def _values(item: Drawn, path: str, direction: str, place: float) -> np.ndarray:
+    return np.asarray(item.along(path, direction)[item.nearest(place)])
 
 
 def _geometric(multiples: np.ndarray) -> bool:
@@ -75,7 +75,7 @@ def _geometric(multiples: np.ndarray) -> bool:
     return bool(np.allclose(gaps, gaps[0], rtol=1e-3))
 
 
-def _add(figure: go.Figure, item: Drawn, values: np.ndarray, row: int) -> None:
+def _add(figure: go.Figure, item: Drawn, place: float, values: np.ndarray, row: int) -> None:
     figure.add_trace(
         go.Scatter(
             x=theme.compact(item.run["step_multiple"]),
@@ -83,7 +83,7 @@ def _add(figure: go.Figure, item: Drawn, values: np.ndarray, row: int) -> None:
             mode=theme.mode_of(len(values)),
             line=item.style.line(),
             marker={"symbol": item.style.symbol, "size": 6},
-            name=item.name,
+            name=item.name_at(place),
             legendgroup=item.name,
             showlegend=row == 1,
             hovertemplate="%{y:.5g} at %{x:.4g}",
@@ -93,11 +93,10 @@ def _add(figure: go.Figure, item: Drawn, values: np.ndarray, row: int) -> None:
     )
 
 
-def _add_origin(figure: go.Figure, item: Drawn, checkpoint: int) -> None:
+def _add_origin(figure: go.Figure, item: Drawn, place: float) -> None:
     """Draw the loss at the checkpoint itself as a level."""
-    base = item.at_checkpoints("base_loss")
     multiples = item.run["step_multiple"]
-    level = float(base[_clamped(checkpoint, len(base))])
+    level = float(item.at_checkpoints("base_loss")[item.nearest(place)])
     if not np.isfinite(level):
         return
     figure.add_trace(
@@ -116,21 +115,21 @@ def _add_origin(figure: go.Figure, item: Drawn, checkpoint: int) -> None:
 
 
 def _mark_not_finite(
-    figure: go.Figure, drawn: Sequence[Drawn], direction: str, checkpoint: int
+    figure: go.Figure, drawn: Sequence[Drawn], direction: str, place: float
 ) -> None:
     """Put a cross at the foot of every panel where a point is not finite."""
     multiples = [
-        item.run["step_multiple"][_values(item, "status", direction, checkpoint) > MEASURED]
+        item.run["step_multiple"][_values(item, "status", direction, place) > MEASURED]
         for item in drawn
     ]
-    places = np.unique(np.concatenate(multiples)) if multiples else np.empty(0)
-    if not places.size:
+    bad = np.unique(np.concatenate([*multiples, np.empty(0)]))
+    if not bad.size:
         return
     for row in range(1, len(PANELS) + 1):
         axis = "" if row == 1 else str(row)
-        for place in places:
+        for multiple in bad:
             figure.add_annotation(
-                x=float(np.log10(place)) if figure.layout.xaxis.type == "log" else float(place),
+                x=float(np.log10(multiple) if figure.layout.xaxis.type == "log" else multiple),
                 y=0,
                 xref=f"x{axis}",
                 yref=f"y{axis} domain",

@@ -31,7 +31,10 @@ SMOOTHNESS = (
     "and says little about the network. Along the gradient, β*·lr over 2 is beyond the edge of "
     "stability."
 )
-DISTANCE = "Every curve is one checkpoint. A straight line from the origin is a quadratic loss."
+DISTANCE = (
+    "Every curve is one checkpoint. A quadratic loss gives a straight line from the origin, of "
+    "slope 1 on log axes."
+)
 HEATMAP = "Every point that was probed. Black: not finite. Grey: not measured."
 LINE = "One checkpoint; the dotted level is the loss at the checkpoint itself."
 
@@ -80,7 +83,7 @@ def _training(runs: Sequence[Run], labels: Sequence[str], directions: Sequence[s
 def _points(runs: Sequence[Run], labels: Sequence[str], directions: Sequence[str]) -> Section:
     distances = {name: draw_distance(runs, labels=labels, direction=name) for name in directions}
     panels = [
-        Panel(_lines(runs, labels, directions), LINE, "checkpoint", "Along the step"),
+        Panel(_lines(runs, labels, directions), LINE, "checkpoint", "One checkpoint"),
         Panel(distances, DISTANCE, "direction", "Gradient change against distance"),
     ]
     if _is_trajectory(runs):
@@ -96,12 +99,14 @@ def _lines(
         f"last checkpoint, {name}": draw_line(runs, labels=labels, direction=name)
         for name in directions
     }
-    count = max(len(run["checkpoint"]) for run in runs)
-    chosen = sorted({round(i * (count - 1) / MOST_CHECKPOINTS) for i in range(MOST_CHECKPOINTS)})
-    for index in chosen if count > 1 else []:
-        name = f"checkpoint {index + 1} of {count}, {directions[0]}"
-        options = {"direction": directions[0], "checkpoint": index}
-        lines[name] = draw_line(runs, labels=labels, **options)
+    if _is_trajectory(runs):
+        word = "training step" if series.steps_known(runs) else "checkpoint"
+        drawn = series.having(series.prepare(runs, labels), directions[0])
+        for place in series.places_of(drawn, MOST_CHECKPOINTS):
+            name = f"{word} {place:.0f}, {directions[0]}"
+            lines[name] = draw_line(
+                runs, labels=labels, direction=directions[0], place=float(place)
+            )
     return lines
 
 

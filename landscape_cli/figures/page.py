@@ -23,6 +23,10 @@ POLICY = (
 """The page may load nothing; plotly needs inline styles and, for 3-D, evaluated shaders."""
 
 
+LONGEST_WORD = 24
+"""Characters without a space that a table cell shows unbroken."""
+
+
 def render_page(report: Report) -> str:
     """Return a report as one HTML document."""
     numbers = iter(range(1, 1_000_000))
@@ -101,17 +105,18 @@ def _notes(notes: Sequence[str]) -> str:
     if not notes:
         return ""
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f'<aside class="notes"><h3>Mind</h3><ul>{items}</ul></aside>'
+    return f'<aside class="notes"><h3>Notes</h3><ul>{items}</ul></aside>'
 
 
 def _table(table: Table) -> str:
-    heads = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in table.columns)
+    named = [_cell(str(name)) for name in table.columns]
+    heads = "".join(f'<th scope="col"{kind}>{text}</th>' for kind, text in named)
     rows = []
     for index, row in enumerate(table.rows):
         mark = ' class="emphasis"' if index in table.emphasis else ""
         first, *rest = [_cell(cell) for cell in row]
         cells = "".join(f"<td{kind}>{text}</td>" for kind, text in rest)
-        rows.append(f'<tr{mark}><th scope="row">{first[1]}</th>{cells}</tr>')
+        rows.append(f'<tr{mark}><th scope="row"{first[0]}>{first[1]}</th>{cells}</tr>')
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
     body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table>{caption}{body}</table></div>'
@@ -121,8 +126,9 @@ def _cell(cell: Cell) -> tuple[str, str]:
     """Return the attributes and the text of a cell."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ' class="number"', '<span title="no number">–</span>'
-    if isinstance(cell, (bool, str)):
-        return "", escape(str(cell))
+    if isinstance(cell, bool | str):
+        long = max(map(len, str(cell).split()), default=0) > LONGEST_WORD
+        return (' class="long"' if long else ""), escape(str(cell))
     if isinstance(cell, int):
         return ' class="number"', f"{cell:,}"
     return ' class="number"', escape(f"{float(cell):.4g}")

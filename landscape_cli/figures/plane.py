@@ -28,7 +28,7 @@ class _Surface:
     def of(cls, run: Run, checkpoint: int) -> _Surface:
         loss = np.asarray(run["plane/loss"][checkpoint], dtype=np.float64)
         finite = loss[np.isfinite(loss)]
-        logarithmic = theme.scale_of(finite) == "log"
+        logarithmic = theme.scale_of(finite).kind == "log"
         with np.errstate(divide="ignore", invalid="ignore"):
             heights = np.log10(loss) if logarithmic else loss
         names = str(run.settings.get("plane") or "first direction,second direction").split(",", 1)
@@ -145,15 +145,22 @@ def _add_trajectory(figure: go.Figure, run: Run) -> None:
     if "plane/trajectory_x" not in run or "plane/trajectory_y" not in run:
         return
     order = np.argsort(run["training_step"], kind="stable")
+    x, y = (theme.compact(run[f"plane/trajectory_{axis}"][order]) for axis in "xy")
+    # A dark line on a light one is seen on every colour of the map.
+    under = {"color": "#ffffff", "width": 5}
+    figure.add_trace(
+        go.Scatter(x=x, y=y, mode="lines", line=under, showlegend=False, hoverinfo="skip")
+    )
     figure.add_trace(
         go.Scatter(
-            x=theme.compact(run["plane/trajectory_x"][order]),
-            y=theme.compact(run["plane/trajectory_y"][order]),
+            x=x,
+            y=y,
             mode="lines+markers",
-            line={"color": "#ffffff", "width": 3},
-            marker={"size": 6, "color": "#ffffff", "line": {"color": theme.INK, "width": 1.2}},
+            line={"color": theme.INK, "width": 2},
+            marker={"size": 7, "color": "#ffffff", "line": {"color": theme.INK, "width": 1.5}},
             text=[theme.neutral(name) for name in run["checkpoint"][order]],
             name="trajectory",
+            showlegend=True,
             hovertemplate="%{text}<extra></extra>",
         )
     )

@@ -11,7 +11,7 @@ import numpy as np
 from landscape_cli.figures.document import Cell, Table
 from landscape_cli.runs import MEASURED, NOT_MEASURED, Run
 
-MOST_HASHES = 12
+MOST_HASHES = 6
 GROUP = "effective_smoothness"
 
 
@@ -112,8 +112,17 @@ def remarks(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
     """Return what a reader should know before reading on: gaps, infinities, saturation, notices."""
     texts: list[str] = []
     for run, label in zip(runs, labels, strict=True):
-        texts.extend(f"{label}: {text}" for text in _remarks(run))
+        texts.extend(f"{label}: {text}" for text in [*_remarks(run), *_notices(run)])
     return texts
+
+
+def notices(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
+    """Return what was noted while the runs were measured."""
+    return [
+        f"{label}: {text}"
+        for run, label in zip(runs, labels, strict=True)
+        for text in _notices(run)
+    ]
 
 
 def _remarks(run: Run) -> list[str]:
@@ -136,7 +145,7 @@ def _remarks(run: Run) -> list[str]:
     if "below_noise_floor" in run and run["below_noise_floor"].any():
         below = int((run["below_noise_floor"] > 0).sum())
         texts.append(f"{below:,} of {status.size:,} gradient changes are within the noise floor")
-    return [*texts, *_notices(run)]
+    return texts
 
 
 def _notices(run: Run) -> list[str]:

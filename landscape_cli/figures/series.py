@@ -43,6 +43,15 @@ class Drawn:
         """Return a variable, checkpoints in order of training."""
         return np.asarray(self.run[path][self.order])
 
+    def nearest(self, place: float) -> int:
+        """Return which checkpoint, in order of training, is nearest to a place in training."""
+        return int(np.argmin(np.abs(self.x - place)))
+
+    def name_at(self, place: float) -> str:
+        """Return the name, with the place of the nearest checkpoint where that is another one."""
+        found = self.x[self.nearest(place)]
+        return self.name if found == place else f"{self.name} (at {found:.0f})"
+
 
 def prepare(runs: Sequence[Run], labels: Sequence[str] | None = None) -> list[Drawn]:
     """Give every run its label, style and place on the training axis."""
@@ -70,6 +79,15 @@ def training_title(runs: Sequence[Run]) -> str:
 def directions_of(runs: Sequence[Run]) -> list[str]:
     """Return the directions of all runs, in order of first appearance."""
     return list(dict.fromkeys(label for run in runs for label in run.labels("direction")))
+
+
+def places_of(drawn: Sequence[Drawn], most: int) -> np.ndarray:
+    """Return at most so many places along the training axis, of the run with most checkpoints."""
+    if not drawn:
+        return np.empty(0)
+    places = np.unique(max((item.x for item in drawn), key=len))
+    chosen = np.linspace(0, len(places) - 1, min(len(places), most))
+    return np.asarray(places[np.round(chosen).astype(int)])
 
 
 def having(drawn: Sequence[Drawn], direction: str) -> list[Drawn]:

@@ -52,41 +52,46 @@ def draw_smoothness(
 
 
 def _add_line(figure: go.Figure, item: Drawn, values: np.ndarray, direction: str, row: int) -> None:
-    saturated = item.along(f"{GROUP}/saturated", direction) > 0
-    # Past some number of points only those that are saturated get a marker: hollow must be seen.
-    small = len(item.x) > theme.MOST_MARKERS
+    shared = {"name": item.name, "legendgroup": item.name}
     figure.add_trace(
         go.Scatter(
             x=theme.compact(item.x),
             y=theme.compact(values),
-            mode="lines+markers",
-            line=item.style.line(1.6),
-            marker={
-                "symbol": item.style.symbol,
-                "size": 4 if small else 7,
-                "color": np.where(saturated, "#ffffff", item.style.colour).tolist(),
-                "line": {"color": item.style.colour, "width": 1 if small else 1.5},
-            },
-            text=np.where(saturated, "saturated: reflects the step grid", "").tolist(),
-            name=item.name,
-            legendgroup=item.name,
+            mode=theme.mode_of(len(item.x)),
+            line=item.style.line(1.6 if len(item.x) <= theme.MOST_MARKERS else 1.1),
+            marker={"symbol": item.style.symbol, "size": 7},
             showlegend=row == 1,
-            hovertemplate="%{y:.4g} at %{x}<br>%{text}",
+            hovertemplate="%{y:.4g} at %{x}",
+            **shared,
         ),
         row=row,
         col=1,
     )
-    if row == 1 and saturated.any():
-        _explain_hollow(figure)
+    saturated = item.along(f"{GROUP}/saturated", direction) > 0
+    if saturated.any():
+        _add_hollow(figure, item, np.where(saturated, values, np.nan), row)
 
 
-def _explain_hollow(figure: go.Figure) -> None:
-    name = "hollow: saturated, reflects the step grid"
-    if any(trace.name == name for trace in figure.data):
-        return
-    marker = {"size": 7, "color": "#ffffff", "line": {"color": theme.INK, "width": 1.5}}
+def _add_hollow(figure: go.Figure, item: Drawn, values: np.ndarray, row: int) -> None:
+    shown = np.isfinite(values)
     figure.add_trace(
-        go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name), row=1, col=1
+        go.Scatter(
+            x=theme.compact(item.x[shown]),
+            y=theme.compact(values[shown]),
+            mode="markers",
+            marker={
+                "symbol": item.style.symbol,
+                "size": 7,
+                "color": "#ffffff",
+                "line": {"color": item.style.colour, "width": 1.5},
+            },
+            name=f"{item.name}: saturated",
+            legendgroup=item.name,
+            showlegend=row == 1,
+            hovertemplate="%{y:.4g} at %{x}<br>saturated: reflects the step grid",
+        ),
+        row=row,
+        col=1,
     )
 
 

@@ -94,19 +94,47 @@ def compact(values: Any) -> np.ndarray:
     finite = np.isfinite(values)
     values = np.where(finite, values, np.nan)
     magnitudes = np.abs(values[finite & (values != 0)])
-    if magnitudes.size and not (magnitudes.min() > 1e-37 and magnitudes.max() < 1e37):
-        return values
-    return values.astype(np.float32)
+    small = not magnitudes.size or (magnitudes.min() > 1e-37 and magnitudes.max() < 1e37)
+    return np.asarray(values, dtype=np.float32 if small else np.float64)
 
 
-def scale_of(*arrays: Any) -> str:
-    """Return ``log`` for positive numbers over more than two decades, else ``linear``."""
-    values = np.concatenate([np.asarray(a, dtype=np.float64).ravel() for a in arrays] or [[]])
+@dataclass(frozen=True)
+class Scale:
+    """How an axis is divided.
+
+    Attributes:
+        kind: ``linear`` or ``log``.
+        ticks: where labels stand on a log axis; empty leaves it to plotly.
+    """
+
+    kind: str = "linear"
+    ticks: tuple[float, ...] = ()
+
+
+LINEAR = Scale()
+
+
+def scale_of(*arrays: Any) -> Scale:
+    """Return a log scale for positive numbers over more than two decades, else a linear one."""
+    values = np.concatenate([np.empty(0), *(np.ravel(np.asarray(a, float)) for a in arrays)])
     values = values[np.isfinite(values)]
     if not values.size or values.min() <= 0:
-        return "linear"
-    wide = np.log10(values.max()) - np.log10(values.min()) > MOST_DECADES_LINEAR
-    return "log" if wide else "linear"
+        return LINEAR
+    low, high = float(values.min()), float(values.max())
+    wide = np.log10(high) - np.log10(low) > MOST_DECADES_LINEAR
+    return log_scale(low, high) if wide else LINEAR
+
+
+def log_scale(low: float, high: float) -> Scale:
+    """Return a log scale with labels at powers of ten, and at 2 and 5 where there is room.
+
+    Plotly's own labels at 2 and 5 are small and out of line.
+    """
+    first, last = np.floor(np.log10(np.array([low / 2, high * 2])))
+    every = max(1, int(np.ceil((last - first) / 8)))
+    steps = (1, 2, 5) if last - first <= 4 else (1,)
+    powers = np.arange(first, last + 1, every)
+    return Scale("log", tuple(float(f"{step}e{power:.0f}") for power in powers for step in steps))
 
 
 def mode_of(points: int) -> str:
@@ -141,16 +169,19 @@ def log_ticks(finite: np.ndarray) -> dict[str, object]:
     low, high = np.log10(finite.min()), np.log10(finite.max())
     every = max(1, int(np.ceil((high - low) / 6)))
     powers = np.arange(np.ceil(low), high + 1e-9, every)
-    texts = [f"10<sup>{power:.0f}</sup>" for power in powers]
+    texts = [f"{10.0**power:g}" for power in powers]
     return {"tickvals": powers.tolist(), "ticktext": texts}
 
 
 def name_axis(
-    figure: go.Figure, axis: str, title: str, scale: str = "linear", row: int = 1
+    figure: go.Figure, axis: str, title: str, scale: Scale = LINEAR, row: int = 1
 ) -> None:
-    """Give the x or y axis of a panel its title and scale; the title is our own text."""
+    """Give the x or y axis of a panel its title (escaped already) and scale."""
     update = figure.update_xaxes if axis == "x" else figure.update_yaxes
-    update(title_text=title, type=scale, row=row, col=1)
+    update(title_text=title, type=scale.kind, row=row, col=1)
+    if scale.ticks:
+        texts = [f"{tick:g}" for tick in scale.ticks]
+        update(tickvals=scale.ticks, ticktext=texts, row=row, col=1)
 
 
 def _axis() -> dict[str, Any]:
@@ -164,9 +195,8 @@ def _axis() -> dict[str, Any]:
         "gridcolor": GRID,
         "zeroline": False,
         "automargin": True,
-        "exponentformat": "power",
-        "showexponent": "all",
-        "minexponent": 4,
+        "exponentformat": "e",
+        "minexponent": 6,
         "title": {"standoff": 10, "font": {"size": FONT_SIZE}},
         "tickfont": {"size": 12},
     }
@@ -191,6 +221,7 @@ TEMPLATE = go.layout.Template(
             "font": {"size": 12},
             "bgcolor": "rgba(255,255,255,0)",
             "tracegroupgap": 0,
+            "itemwidth": 40,
         },
         "hoverlabel": {"font": {"size": 12, "family": FONT}, "bgcolor": "#ffffff", "align": "left"},
         "hovermode": "closest",
