@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from landscape_cli.errors import SpecError
 NormMode = Literal["batch", "running", "frozen"]
 DType = Literal["float32", "float64", "bfloat16"]
 Spacing = Literal["log", "lin"]
+_ADAPTER_NAME = re.compile(r"[A-Za-z_][\w-]+")
+"""What is an adapter before ``:FILE.py:NAME``; a path has a dot or a slash, a drive one letter."""
 LOSSES = ("cross-entropy", "mse", "sse", "l1", "bce", "nll", "model")
 
 
@@ -50,10 +53,10 @@ class ComponentSpec:
         """
         address, _, query = text.partition("?")
         options = parse_options(query, text, what)
-        file, separator, factory = address.rpartition(":")
-        if separator and file.endswith(".py"):
-            return cls("file", f"{file}:{factory}", options)
         adapter, separator, target = address.partition(":")
+        file, _, factory = address.rpartition(":")
+        if file.endswith(".py") and not (_ADAPTER_NAME.fullmatch(adapter) and ":" in target):
+            return cls("file", f"{file}:{factory}", options)
         if not adapter or not separator or not target:
             raise SpecError(
                 f"the {what} spec names no adapter and target",
