@@ -1,0 +1,102 @@
+"""A run read back from its file, and from the journal of a run that is still going on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import h5py
+
+from landscape_cli.errors import StoreError
+from landscape_cli.journal import Journal, read
+from landscape_cli.runs import Run
+from landscape_cli.store.reading import Reader
+
+_OTHER = "landscape show RUN.h5, a file that landscape probe wrote"
+
+
+def open_run(path: str | Path, *, include_journal: bool = True) -> Run:
+    """Read a run, complete or partial.
+
+    Nothing in the file is executed, no other file is opened on its behalf, and no size that it
+    declares is believed beyond what the file can hold.
+
+    Args:
+        path: of the file that `landscape probe` wrote.
+        include_journal: also show what a run that is going on, or was cut off, has finished since
+            the file was last brought up to date.
+
+    Raises:
+        StoreError: If there is no such file, it is not a run, is damaged, or is too new.
+    """
+    path = Path(path)
+    journal = Journal.path_of(path)
+    if include_journal and _is_newer(journal, path):
+        try:
+            return _open_journal(journal, path)
+        except StoreError:
+            if not path.exists():
+                raise
+    return _open_file(path)
+
+
+def _is_newer(journal: Path, path: Path) -> bool:
+    try:
+        written = journal.stat().st_mtime_ns
+    except OSError:
+        return False
+    try:
+        return path.stat().st_mtime_ns < written
+    except OSError:
+        return True
+
+
+def _open_journal(journal: Path, path: Path) -> Run:
+    from landscape_cli.assembly import assemble
+
+    header, units = read(journal)
+    try:
+        run = assemble(header, units)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise StoreError(
+            "the journal does not describe a run",
+            seen=f"{journal}: {error!r:.200}",
+            hint="move it away, or go on with the version of landscape that wrote it",
+        ) from error
+    run.source = str(path)
+    return run
+
+
+def _open_file(path: Path) -> Run:
+    try:
+        if path.exists() and not path.is_file():
+            raise StoreError("the run is not a file", seen=path, hint=_OTHER)
+        stream = path.open("rb")
+    except OSError as error:
+        seen = f"{path}: {error.strerror}"
+        raise StoreError("the run cannot be opened", seen=seen, hint=_OTHER) from error
+    with stream:
+        run = _read_stream(stream, path)
+    run.source = str(path)
+    return run
+
+
+def _read_stream(stream: BinaryIO, path: Path) -> Run:
+    size = os.fstat(stream.fileno()).st_size
+    try:
+        # Through Python's file, not by name: HDF5 would lock it, or mind who else has it open.
+        with h5py.File(stream, "r") as file:
+            return Reader(file, size).read()
+    except StoreError as error:
+        raise StoreError(error.what, seen=f"{path}: {error.seen}", hint=error.hint) from error
+    except Exception as error:  # HDF5 raises nearly anything on a damaged file.
+        raise StoreError(
+            "the file is damaged, or is not HDF5",
+            seen=f"{path}: {type(error).__name__}: {_first_line(error)}",
+            hint="restore it from a copy, or probe again",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
