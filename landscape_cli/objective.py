@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -61,6 +61,7 @@ class Objective:
         seed: int = 0,
     ) -> None:
         self.model = model
+        self.call: Callable[..., Any] = model
         self.batches = tuple(batches)
         self.loss = loss
         self.norm_mode = norm_mode
@@ -79,6 +80,15 @@ class Objective:
         self._buffers = _Buffers(model)
         self._frozen: norm_layers.FrozenStatistics | None = None
         self._opened: ExitStack | None = None
+
+    @contextmanager
+    def calling(self, call: Callable[..., Any]) -> Iterator[None]:
+        """Let `call` stand for the model's forward pass, a compiled one for example."""
+        before, self.call = self.call, call
+        try:
+            yield
+        finally:
+            self.call = before
 
     @property
     def divisor(self) -> int:
@@ -131,11 +141,30 @@ class Objective:
             with self._frozen.replay(index):
                 yield self.batches[index]
 
-    def _total(self, index: int, batch: Batch | None = None) -> Tensor:
+    @property
+    def volatile_buffers(self) -> bool:
+        """Whether a forward pass changes buffers, which are put back before every one."""
+        return self._buffers.volatile
+
+    def total_at(self, index: int, tensors: Sequence[Tensor]) -> Tensor:
+        """Return the summed loss of batch `index` with `tensors` in the place of θ's own.
+
+        To be called inside `still`; the tensors may be those of a transform such as vmap.
+        """
+        values = dict(zip(self.parameters.names, tensors, strict=True))
+
+        def call(*inputs: Any, **keywords: Any) -> Any:
+            return torch.func.functional_call(self.model, values, inputs, keywords)
+
+        return self._total(index, call=call)
+
+    def _total(
+        self, index: int, batch: Batch | None = None, call: Callable[..., Any] | None = None
+    ) -> Tensor:
         """Return the batch's summed loss, float64, shape ()."""
         batch = self.batches[index] if batch is None else batch
         try:
-            output = self.model(*batch.inputs, **batch.keywords)
+            output = (call or self.call)(*batch.inputs, **batch.keywords)
         except (LandscapeError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -205,7 +234,7 @@ class Objective:
         """
         product: list[Tensor] | None = None
         for index in range(len(self.batches)):
-            with self.still(index), torch.enable_grad(), _twice_differentiable():
+            with self.still(index), torch.enable_grad(), twice_differentiable():
                 part = self._batch_curvature(index, vector)
             if product is None:
                 product = part
@@ -254,7 +283,7 @@ def _gradients(
 
 
 @contextmanager
-def _twice_differentiable() -> Iterator[None]:
+def twice_differentiable() -> Iterator[None]:
     """Choose implementations that have a second derivative."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -283,6 +312,11 @@ class _Buffers:
         ]
         self._values = [buffer.detach().clone() for _, _, buffer in self._owners]
         self._volatile: set[int] = set()
+
+    @property
+    def volatile(self) -> bool:
+        """Whether any buffer changes by itself."""
+        return bool(self._volatile)
 
     def find_volatile(self) -> None:
         """Note the buffers that differ from their first value, and put them back."""
