@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,22 +16,15 @@ DEFAULT = "default"
 """The weights that are probed unless others are asked for."""
 
 
-class Entry(Protocol):
+class Entry:
     """One tensor of a checkpoint, described without being loaded."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Its element type."""
-        ...
+    shape: tuple[int, ...]
+    dtype: torch.dtype
 
     def load(self) -> Tensor:
         """Return the values: a view of the mapped file where that is possible."""
-        ...
+        raise NotImplementedError
 
 
 Entries = Mapping[str, Entry]

@@ -15,7 +15,7 @@ _NOT_WEIGHTS = re.compile(
     rf"^({_STATE}|training_args|scheduler_state)([._\-\d]|$)|[._-]({_STATE})$", re.IGNORECASE
 )
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
-_WEIGHT_STEMS = ("model", "pytorch_model", "diffusion_pytorch_model")
+WEIGHT_STEMS = ("model", "pytorch_model", "diffusion_pytorch_model")
 
 
 def is_weight_file(path: Path) -> bool:
@@ -47,14 +47,20 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def main_weights(folder: Path) -> Path | None:
-    """Return the weight file of a folder that holds one model, safetensors before others.
+    """Return the weight file or index of a folder that holds one model, safetensors before others.
 
     Where files are named otherwise than by the Hugging Face libraries and there are several, they
     are the steps of a trajectory, and none of them stands for the folder.
     """
-    files = weight_files(folder)
     for suffix in SUFFIXES:
-        for stem in _WEIGHT_STEMS:
-            if folder / f"{stem}{suffix}" in files:
-                return folder / f"{stem}{suffix}"
-    return files[0] if len(files) == 1 else None
+        for stem in WEIGHT_STEMS:
+            for name in (f"{stem}{suffix}", f"{stem}{suffix}.index.json"):
+                if (folder / name).is_file():
+                    return folder / name
+    files = [*indices(folder), *weight_files(folder)]
+    return files[0] if len(files) == 1 or indices(folder) else None
+
+
+def copy_of(weights: Path, variant: str) -> Path:
+    """Return where the Hugging Face libraries keep a variant: ``model.ema.safetensors``."""
+    return weights.with_name(f"{weights.stem}.{variant}{weights.suffix}")

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from landscape_cli.checkpoints.contents import Entry
 from landscape_cli.checkpoints.damage import DamagedError
 from landscape_cli.errors import CheckpointError
 
@@ -128,7 +129,7 @@ def _elements(region: memoryview, dtype: torch.dtype) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredTensor:
+class StoredTensor(Entry):
     """A tensor that a pickle describes: a strided view of a storage."""
 
     storage: Storage
@@ -166,7 +167,7 @@ class StoredTensor:
 
 
 @dataclass(frozen=True, eq=False)
-class RefusedTensor:
+class RefusedTensor(Entry):
     """A tensor of a kind that a probe cannot use: sparse or quantised."""
 
     kind: str

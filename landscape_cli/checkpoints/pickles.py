@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any, cast
 
 from landscape_cli.checkpoints.damage import DamagedError
 from landscape_cli.checkpoints.mapped import Window
@@ -86,7 +86,7 @@ def load(stream: Window, build: Build, persistent: Persistent = refuse_persisten
     """
     machine = _Machine(build, persistent)
     start = stream.tell()
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(cast("IO[bytes]", stream))):
         if opcode.name == "STOP":
             return machine.stack.pop()
         machine.run(opcode.name, argument)
@@ -251,7 +251,7 @@ class _Machine:
         self.stack.append(self._persistent(self.stack.pop()))
 
 
-_SIZED = str | bytes | bytearray | list | tuple | dict | set | frozenset
+_SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 _LITERALS = frozenset(
     (
         *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),

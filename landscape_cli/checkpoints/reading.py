@@ -24,7 +24,7 @@ def describe(path: str | Path) -> CheckpointInfo:
         CheckpointError: If it cannot be read. Nothing in it is executed.
     """
     path = Path(path)
-    return _info(path, open_contents(path))
+    return info_of(path, open_contents(path))
 
 
 def read(path: str | Path, *, weights: str = DEFAULT) -> Checkpoint:
@@ -46,7 +46,7 @@ def read(path: str | Path, *, weights: str = DEFAULT) -> Checkpoint:
     with readable(path):
         tensors = {name: entry.load() for name, entry in entries.items()}
     variants = tuple(name for name in contents.sets if name != DEFAULT)
-    return Checkpoint(_info(path, contents), tensors, variants, tuple(contents.notes))
+    return Checkpoint(info_of(path, contents), tensors, variants, tuple(contents.notes))
 
 
 def _chosen(path: Path, contents: Contents, weights: str) -> Entries:
@@ -59,7 +59,8 @@ def _chosen(path: Path, contents: Contents, weights: str) -> Entries:
     return contents.sets[weights]
 
 
-def _info(path: Path, contents: Contents) -> CheckpointInfo:
+def info_of(path: Path, contents: Contents) -> CheckpointInfo:
+    """Return what is known of the contents of a path."""
     return CheckpointInfo(
         path=path,
         label=label_of(path),

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from landscape_cli.checkpoints.contents import Entry
 from landscape_cli.checkpoints.damage import DamagedError
 from landscape_cli.checkpoints.mapped import RefusedTensor, Storage, StoredTensor
 from landscape_cli.checkpoints.pickles import Inert, Reference, key_of
-
-Tensorlike = StoredTensor | RefusedTensor
 
 _STORAGES = {
     "DoubleStorage": torch.float64,
@@ -77,15 +76,15 @@ def rebuild(reference: Reference, arguments: tuple[Any, ...]) -> Any:
 
 
 def _starts_with_tensor(arguments: tuple[Any, ...]) -> bool:
-    return bool(arguments) and isinstance(arguments[0], Tensorlike)
+    return bool(arguments) and isinstance(arguments[0], Entry)
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Tensorlike:
+def _tensor(storage: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Entry:
     """`rest`: requires_grad, hooks, metadata."""
     return _view(storage, offset, (shape, stride), dtype=None, metadata=_third(rest))
 
 
-def _typed_tensor(storage: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Tensorlike:
+def _typed_tensor(storage: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Entry:
     """`rest`: requires_grad, hooks, dtype, metadata."""
     dtype = named_dtype(_third(rest))
     return _view(storage, offset, (shape, stride), dtype=dtype, metadata=_third(rest[1:]))
@@ -102,7 +101,7 @@ def _view(
     *,
     dtype: torch.dtype | None,
     metadata: Any,
-) -> Tensorlike:
+) -> Entry:
     if not isinstance(storage, Storage):
         raise DamagedError("a tensor has no storage")
     dtype = dtype or storage.dtype or torch.uint8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,14 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from landscape_cli.checkpoints.contents import DEFAULT, Contents, step_size, whole_step
+from landscape_cli.checkpoints.contents import (
+    DEFAULT,
+    Contents,
+    Entries,
+    Entry,
+    step_size,
+    whole_step,
+)
 from landscape_cli.checkpoints.damage import DamagedError
 
 _DTYPES = {
@@ -35,7 +41,7 @@ _DTYPES = {
 
 
 @dataclass(frozen=True, eq=False)
-class SafetensorsEntry:
+class SafetensorsEntry(Entry):
     """One tensor of an open safetensors file."""
 
     file: Any
@@ -51,7 +57,7 @@ class SafetensorsEntry:
 
 def read_file(path: Path) -> tuple[dict[str, SafetensorsEntry], dict[str, str]]:
     """Return the tensors of a file by name, and its metadata."""
-    file = safe_open(str(path), framework="pt")
+    file: Any = safe_open(str(path), framework="pt")
     names = list(file.keys())
     return {name: _entry(file, name) for name in names}, dict(file.metadata() or {})
 
@@ -71,7 +77,7 @@ def open_file(path: Path) -> Contents:
 
 
 def describe_entries(
-    entries: Mapping[str, SafetensorsEntry], metadata: dict[str, str], files: tuple[Path, ...]
+    entries: Entries, metadata: dict[str, str], files: tuple[Path, ...]
 ) -> Contents:
     """Return contents with the training step and learning rate that the metadata give."""
     return Contents(

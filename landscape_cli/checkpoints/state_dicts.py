@@ -10,7 +10,6 @@ from typing import Any
 from landscape_cli.checkpoints.contents import DEFAULT, Entries, Entry
 from landscape_cli.checkpoints.damage import DamagedError, listed
 from landscape_cli.checkpoints.pickles import Inert
-from landscape_cli.checkpoints.reconstruction import Tensorlike
 
 EMA = "ema"
 LORA = "lora"
@@ -154,7 +153,7 @@ class _Walk:
             if key not in EMA_KEYS and not is_optimiser(value)
         }
         entries = dict(self._flatten(kept, "", 0))
-        direct = any(isinstance(value, Tensorlike) for value in kept.values())
+        direct = any(isinstance(value, Entry) for value in kept.values())
         groups = {} if direct else self._groups(kept)
         if len(groups) == 1:
             (key, members), *_ = groups.items()
@@ -168,7 +167,7 @@ class _Walk:
 
     def _flatten(self, value: Any, name: str, depth: int) -> Iterator[tuple[str, Entry]]:
         self._charge(name, depth)
-        if isinstance(value, Tensorlike):
+        if isinstance(value, Entry):
             yield name, value
         elif is_module(value):
             yield from self._of_module(value, f"{name}." if name else "", depth)
@@ -184,7 +183,7 @@ class _Walk:
         tensors, children = _scripted(module) if _is_scripted(module) else _plain(module)
         for key, value in tensors.items():
             self._charge(prefix, depth)
-            if isinstance(value, Tensorlike):
+            if isinstance(value, Entry):
                 yield f"{prefix}{key}", value
         for key, child in children.items():
             if is_module(child):

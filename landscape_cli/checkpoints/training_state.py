@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from landscape_cli.checkpoints.contents import UNKNOWN_STEP, step_size, whole_step
+from landscape_cli.checkpoints.contents import Entry, step_size, whole_step
+from landscape_cli.checkpoints.contract import UNKNOWN_STEP
 from landscape_cli.checkpoints.damage import DAMAGE
-from landscape_cli.checkpoints.mapped import StoredTensor
 from landscape_cli.checkpoints.shards import read_json
 from landscape_cli.checkpoints.state_dicts import is_optimiser, mapping_of
 from landscape_cli.checkpoints.torch_file import read_tree
@@ -64,7 +64,7 @@ def _rate_of(optimiser: Any) -> float | None:
 
 
 def _scalar(value: Any) -> Any:
-    if isinstance(value, StoredTensor) and math.prod(value.shape) == 1:
+    if isinstance(value, Entry) and math.prod(value.shape) == 1:
         return value.load().item()
     return value
 
