@@ -228,7 +228,8 @@ class _Assembly:
         return attributes
 
     def _strategy(self) -> str:
-        return next((key.name for key in self.units if key.kind == "choice"), "plain")
+        choices = [key for key in self.units if key.kind == "choice"]
+        return max(choices, key=lambda key: key.start).name if choices else "plain"
 
     def _complete(self) -> bool:
         """Whether every unit that the plan needs is there and none failed."""

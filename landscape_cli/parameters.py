@@ -67,6 +67,22 @@ class Parameters:
             torch._foreach_copy_(self._data, list(self.origin))
             torch._foreach_add_(self._data, list(direction), alpha=-step_size)
 
+    def move_along(self, directions: Sequence[Tensors], step_sizes: Sequence[float]) -> None:
+        """Set θ = θ₀ − Σⱼ aⱼ·dⱼ."""
+        (first, *rest), (size, *others) = directions, step_sizes
+        self.move(first, size)
+        with torch.no_grad():
+            for direction, other in zip(rest, others, strict=True):
+                torch._foreach_add_(self._data, list(direction), alpha=-other)
+
+    def move_by(self, directions: Sequence[Tensors], step_sizes: Tensor) -> None:
+        """Set θ = θ₀ − Σⱼ aⱼ·dⱼ without the host knowing a, shape (J,) on the device."""
+        with torch.no_grad():
+            torch._foreach_copy_(self._data, list(self.origin))
+            for direction, size in zip(directions, step_sizes, strict=True):
+                for data, part in zip(self._data, direction, strict=True):
+                    data.addcmul_(part, size, value=-1)
+
     def place(self, tensors: Tensors) -> None:
         """Set θ to the values of `tensors`."""
         with torch.no_grad():

@@ -23,6 +23,7 @@ DType = Literal["float32", "float64", "bfloat16"]
 Spacing = Literal["log", "lin"]
 _ADAPTER_NAME = re.compile(r"[A-Za-z_][\w-]+")
 """What is an adapter before ``:FILE.py:NAME``; a path has a dot or a slash, a drive one letter."""
+STRATEGIES = ("plain", "stacked", "compressed", "graph", "compiled")
 LOSSES = ("cross-entropy", "mse", "sse", "l1", "bce", "nll", "model")
 
 
@@ -235,10 +236,12 @@ class ProbeSpec:
     measures: tuple[str, ...] = ()
     norm_mode: NormMode = "batch"
     plane: str | None = None
+    plane_steps: str = "-1:1:21:lin"
     device: str = "auto"
     dtype: DType = "float32"
     chunk: int | None = None
     strategy: str = "auto"
+    micro_batch: int | None = None
     allow_tf32: bool = False
     engine: str = "local"
     workers: int = 1
@@ -254,6 +257,9 @@ class ProbeSpec:
         _check_choice("norm_mode", self.norm_mode, get_args(NormMode))
         _check_choice("dtype", self.dtype, get_args(DType))
         _check_choice("engine", self.engine, ("local", "ray"))
+        _check_choice("strategy", self.strategy, ("auto", *STRATEGIES))
+        if self.micro_batch is not None:
+            _check_range("micro_batch", self.micro_batch, 1)
         if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise SpecError(
                 "the learning rate is not a positive number", seen=self.lr, hint="--lr 0.1"

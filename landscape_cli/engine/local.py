@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from landscape_cli.engine.choice import Choice
 from landscape_cli.engine.worker import Worker, describe, failure
 from landscape_cli.errors import LandscapeError
 from landscape_cli.plan import Plan
@@ -48,17 +49,46 @@ def run(
 ) -> Iterator[UnitResult]:
     """Measure what is not finished yet and yield every unit as it is done.
 
-    A checkpoint that cannot be opened yields one failure; the others go on.
+    A checkpoint that cannot be opened yields one failure; the others go on. The strategy is
+    chosen at the first checkpoint that can be opened, or is the one that was chosen before.
     """
+    choices = sorted((key.start, key) for key in finished if key.kind == "choice")
+    if choices:
+        revision, key = choices[-1]
+        worker.steering.adopt(Choice(key.name, key.stop), revision)
+    first_chunk = choices[0][1].stop if choices else None
     for checkpoint, planned in enumerate(plan.checkpoints):
+        if worker.steering.choice is None and _opens(worker, checkpoint):
+            unit = worker.choose(checkpoint)
+            first_chunk = unit.key.stop
+            yield unit
         remaining = []
-        for key, measure in tasks(plan, checkpoint, unit_points):
+        for key, measure in tasks(plan, checkpoint, whole_chunks(unit_points, first_chunk or 1)):
             if key in finished:
                 progress.advance(key.stop - key.start, planned.label)
             else:
                 remaining.append((key, measure))
         yield from _run_checkpoint(worker, remaining, planned.label, progress)
     worker.close()
+
+
+def _opens(worker: Worker, checkpoint: int) -> bool:
+    """Whether a checkpoint can be opened; what is in the way is reported where it is measured."""
+    try:
+        worker.site(checkpoint)
+    except LandscapeError:
+        return False
+    return True
+
+
+def whole_chunks(unit_points: int, chunk: int) -> int:
+    """Return the number of points of a unit: whole chunks, and no fewer points than asked for.
+
+    Example:
+        >>> whole_chunks(8, 3)
+        9
+    """
+    return -(-unit_points // chunk) * chunk
 
 
 def _run_checkpoint(
@@ -84,3 +114,6 @@ def _run_checkpoint(
             unit = failure(key, told)
         progress.advance(key.stop - key.start, where)
         yield unit
+        revision = worker.steering.take_revision()
+        if revision is not None:
+            yield revision

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from landscape_cli.engine.strategy import COLUMNS, Line
+from landscape_cli.engine.strategy import COLUMNS, Slice, coordinates
 from landscape_cli.objective import Tap
 from landscape_cli.parameters import gradient_sums
 from landscape_cli.site import Site
@@ -21,34 +21,37 @@ class Plain:
     """Move the model's own tensors, evaluate, reduce; read the results once at the end."""
 
     name: ClassVar[str] = "plain"
+    summary: ClassVar[str] = "one point at a time, in place"
 
-    def refusal(self, site: Site, line: Line) -> str:  # noqa: ARG002 - serves everything
+    def refusal(self, site: Site, slice_: Slice) -> str:  # noqa: ARG002 - serves everything
         """Refuse nothing."""
         return ""
 
-    def prepare(self, site: Site, line: Line) -> PlainSweep:
-        """Make a line ready; nothing needs to be made."""
-        return PlainSweep(site, line)
+    def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> PlainSweep:  # noqa: ARG002
+        """Make a slice ready; nothing needs to be made."""
+        return PlainSweep(site, slice_)
 
 
 class PlainSweep:
-    """A line that is walked point by point."""
+    """A slice that is walked point by point."""
 
-    def __init__(self, site: Site, line: Line) -> None:
+    def __init__(self, site: Site, slice_: Slice) -> None:
         self._site = site
-        self._line = line
-        taps = [observer.tap for observer in line.observers.values() if observer.tap is not None]
+        self._slice = slice_
+        taps = [observer.tap for observer in slice_.observers.values() if observer.tap is not None]
         self._tap = Taps(taps) if taps else None
 
-    def evaluate(self, step_sizes: Sequence[float]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def evaluate(
+        self, step_sizes: Sequence[float] | np.ndarray
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Evaluate the points one after the other."""
         rows: list[Tensor] = []
         kept: dict[str, list[np.ndarray]] = {}
         try:
-            for step_size in step_sizes:
-                self._site.parameters.move(self._line.direction, step_size)
+            for point in coordinates(step_sizes, self._slice).tolist():
+                self._site.parameters.move_along(self._slice.directions, point)
                 rows.append(self._point())
-                for name, observer in self._line.observers.items():
+                for name, observer in self._slice.observers.items():
                     for field, value in observer.observe().items():
                         kept.setdefault(f"{name}/{field}", []).append(value)
         finally:
@@ -60,7 +63,7 @@ class PlainSweep:
         """Return the columns of the point where the model is, on its device."""
         objective = self._site.objective
         distance = self._site.parameters.squared_distance()
-        if self._line.gradients:
+        if self._slice.gradients:
             loss, gradient = objective.value_and_gradient(self._tap)
             sums = gradient_sums(gradient, self._site.gradient)
         else:

@@ -1,4 +1,4 @@
-"""What every way of evaluating points on a line promises."""
+"""What every way of evaluating points on a slice of the landscape promises."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from landscape_cli.measures.contract import Observer
+from landscape_cli.parameters import Tensors
 from landscape_cli.site import Site
 
 COLUMNS = ("loss", "gradient_squared", "change_squared", "product", "distance_squared")
@@ -18,7 +19,7 @@ COLUMNS = ("loss", "gradient_squared", "change_squared", "product", "distance_sq
 
 @dataclass(frozen=True)
 class Line:
-    """A direction to step along.
+    """A direction to step along: θ(a) = θ₀ − a·d.
 
     Attributes:
         label: its name along the direction axis.
@@ -32,15 +33,40 @@ class Line:
     gradients: bool = True
     observers: dict[str, Observer] = field(default_factory=dict)
 
+    @property
+    def directions(self) -> tuple[Tensors, ...]:
+        """The one direction."""
+        return (self.direction,)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Two directions to step along, θ(a, b) = θ₀ − a·d₁ − b·d₂, for the loss alone.
+
+    Attributes:
+        label: its name.
+        directions: d₁ and d₂.
+    """
+
+    label: str
+    directions: tuple[Tensors, ...]
+    gradients: bool = False
+    observers: dict[str, Observer] = field(default_factory=dict)
+
+
+Slice = Line | Plane
+
 
 class Sweep(Protocol):
-    """A line made ready by a strategy."""
+    """A slice made ready by a strategy."""
 
-    def evaluate(self, step_sizes: Sequence[float]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Evaluate points on the line.
+    def evaluate(
+        self, step_sizes: Sequence[float] | np.ndarray
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Evaluate points of the slice.
 
         Args:
-            step_sizes: a of every point, shape (K,).
+            step_sizes: a of every point, shape (K,), or one column per direction, (K, J).
 
         Returns:
             The columns, float64 of shape (K, 5) in the order of `COLUMNS`, NaN where the
@@ -51,14 +77,25 @@ class Sweep(Protocol):
 
 
 class Strategy(Protocol):
-    """A way of evaluating points on a line."""
+    """A way of evaluating points of a slice.
+
+    Attributes:
+        name: what ``--strategy`` calls it.
+        summary: what it does, in the words of a notice.
+    """
 
     name: ClassVar[str]
+    summary: ClassVar[str]
 
-    def refusal(self, site: Site, line: Line) -> str:
+    def refusal(self, site: Site, slice_: Slice) -> str:
         """Return in one line why the strategy cannot serve here; empty if it can."""
         ...
 
-    def prepare(self, site: Site, line: Line) -> Sweep:
-        """Make a line ready."""
+    def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> Sweep:
+        """Make a slice ready; `chunk` points are evaluated together."""
         ...
+
+
+def coordinates(step_sizes: Sequence[float] | np.ndarray, slice_: Slice) -> np.ndarray:
+    """Return the points as float64 of shape (K, J), one column per direction of the slice."""
+    return np.asarray(step_sizes, dtype=np.float64).reshape(-1, len(slice_.directions))

@@ -9,19 +9,22 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from landscape_cli import batches, checkpoints, directions, losses
-from landscape_cli.engine.plain import Plain
-from landscape_cli.engine.strategy import Line, Strategy
+from landscape_cli import batches, losses
+from landscape_cli.engine.choice import Choice, Request, choose
+from landscape_cli.engine.headings import Headings
+from landscape_cli.engine.layout import channels_last, prefers_channels_last, with_channels_last
+from landscape_cli.engine.limit import limit
+from landscape_cli.engine.memory import recycled
+from landscape_cli.engine.steering import Steering
+from landscape_cli.engine.strategy import Line
 from landscape_cli.errors import LandscapeError, MeasurementError
 from landscape_cli.measures.contract import SiteMeasure, SweepMeasure
 from landscape_cli.objective import Objective
-from landscape_cli.parameters import norm, squared_difference
 from landscape_cli.plan import Plan
 from landscape_cli.site import Site, noise_floor
-from landscape_cli.specs import DirectionSpec, ProbeSpec
+from landscape_cli.specs import ProbeSpec
 from landscape_cli.units import UnitKey, UnitResult
 
 
@@ -35,6 +38,7 @@ class Equipment:
         sample: the raw batches.
         measures: the measures beyond the basic three, by name.
         load: puts a checkpoint's weights into a model and returns remarks.
+        live: whether the model is somebody else's, who may hold views of its memory.
     """
 
     spec: ProbeSpec
@@ -42,6 +46,7 @@ class Equipment:
     sample: batches.Sample
     measures: Mapping[str, SiteMeasure | SweepMeasure] = field(default_factory=dict)
     load: Callable[[nn.Module, Path], Iterable[str]] | None = None
+    live: bool = True
 
 
 class Worker:
@@ -54,20 +59,26 @@ class Worker:
     def __init__(self, plan: Plan, equipment: Equipment) -> None:
         self.plan = plan
         self.equipment = equipment
-        self.strategy: Strategy = Plain()
+        self.steering = Steering()
+        self._headings: Headings | None = None
         self._position = -1
         self._site: Site | None = None
         self._stack = ExitStack()
+        self._life = ExitStack()
+        self._channels_last = prefers_channels_last(equipment.model)
 
     def __enter__(self) -> Worker:
+        self._life.enter_context(recycled())
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+        self._life.close()
 
     def close(self) -> None:
         """Close the checkpoint that is open."""
-        self._site, self._position = None, -1
+        self.steering.forget()
+        self._site, self._headings, self._position = None, None, -1
         self._stack.close()
 
     @cached_property
@@ -87,25 +98,38 @@ class Worker:
         )
         return tuple(placed)
 
+    def _laid_out(self) -> tuple[batches.Batch, ...]:
+        """Return the batches, images in the order of memory that the weights are in."""
+        if not self._channels_last:
+            return self._batches
+        model, whole = self.equipment.model, self._loss.whole
+        raws = (batches.map_tensors(batch.raw, with_channels_last) for batch in self._batches)
+        return tuple(batches.Batch.split(raw, model, whole=whole) for raw in raws)
+
     def site(self, checkpoint: int) -> Site:
         """Return the site of a checkpoint, opening it if another is open."""
         if self._site is None or self._position != checkpoint:
             self.close()
             self._site = self._open(checkpoint)
+            self._headings = self._head(checkpoint, self._site)
             self._position = checkpoint
         return self._site
+
+    @property
+    def headings(self) -> Headings:
+        """The directions of the checkpoint that is open."""
+        assert self._headings is not None
+        return self._headings
+
+    def _head(self, checkpoint: int, site: Site) -> Headings:
+        following = self.plan.checkpoints[checkpoint + 1 : checkpoint + 2]
+        path = Path(following[0].path) if following else None
+        return Headings(site, following=path, changed=self.steering.forget)
 
     def _open(self, checkpoint: int) -> Site:
         planned, spec = self.plan.checkpoints[checkpoint], self.equipment.spec
         remarks = list(self._load(checkpoint))
-        objective = Objective(
-            self.equipment.model,
-            self._batches,
-            self._loss,
-            norm_mode=spec.norm_mode,
-            seed=spec.seed,
-        )
-        self._stack.enter_context(objective)
+        objective = self._open_objective()
         site = Site.survey(
             objective,
             label=planned.label,
@@ -115,6 +139,28 @@ class Worker:
         )
         site.notices[:0] = remarks
         return site
+
+    def _open_objective(self) -> Objective:
+        """Open the objective, with the channels last where the model prefers and allows it."""
+        equipment = self.equipment
+        if self._channels_last:
+            self._stack.enter_context(channels_last(equipment.model, keep=equipment.live))
+        objective = Objective(
+            equipment.model,
+            self._laid_out(),
+            self._loss,
+            norm_mode=equipment.spec.norm_mode,
+            seed=equipment.spec.seed,
+        )
+        try:
+            return self._stack.enter_context(objective)
+        except MeasurementError:
+            if not self._channels_last:
+                raise
+            # A forward pass with .view() after a convolution takes contiguous features only.
+            self._channels_last = False
+            self._stack.close()
+            return self._open_objective()
 
     def _load(self, checkpoint: int) -> Iterable[str]:
         load = self.equipment.load
@@ -135,22 +181,51 @@ class Worker:
         """Measure the points start ≤ k < stop along a direction."""
         key = UnitKey(checkpoint, "line", label, start, stop)
         site = self.site(checkpoint)
-        direction = self.direction(checkpoint, label)
+        direction = self.headings.direction(label)
         if direction is None:
             return UnitResult(key, notices=(f"no checkpoint follows {site.label} to step towards",))
-        observers = {
-            name: measure.observer(site) for name, measure in self._sweep_measures(site).items()
-        }
-        line = Line(label, direction, observers=observers)
-        sizes = self.plan.step_sizes(checkpoint, label)[start:stop]
-        columns, rows = self.strategy.prepare(site, line).evaluate(sizes.tolist())
-        arrays: dict[str, np.ndarray] = {"columns": columns}
-        notices: list[str] = []
+        columns, rows = self._evaluate(label, direction, start, stop)
+        arrays = {"columns": columns}
+        told = list(self.steering.take_told())
         if start == 0:
-            arrays["limit"] = np.array(_limit(site, direction, notices))
-        for name in observers:
+            arrays["limit"] = np.array(limit(site, direction, told))
+        for name in dict.fromkeys(path.split("/", 1)[0] for path in rows):
             arrays.update(self._summary(name, rows))
-        return UnitResult(key, arrays, tuple(notices))
+        return UnitResult(key, arrays, tuple(told))
+
+    def _evaluate(
+        self, label: str, direction: list[Tensor], start: int, stop: int
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        checkpoint, site = self._position, self.site(self._position)
+        measures = self._sweep_measures(site)
+        observers = {name: measure.observer(site) for name, measure in measures.items()}
+        line = Line(label, direction, observers=observers)
+        # Observers belong to one unit: what they watch is prepared for it alone.
+        identity = object() if observers else (checkpoint, label)
+        sweep = self.steering.sweep(identity, site, line)
+        evaluated = sweep.evaluate(self.plan.step_sizes(checkpoint, label)[start:stop])
+        self.steering.revise()
+        return evaluated
+
+    def choose(self, checkpoint: int) -> UnitResult:
+        """Choose strategy and chunk for the run, at a checkpoint, along its first direction.
+
+        Raises:
+            MeasurementError: If a strategy was asked for that cannot serve here.
+        """
+        spec, plan, site = self.equipment.spec, self.plan, self.site(checkpoint)
+        if self._sweep_measures(site):
+            return self.steering.adopt(Choice("plain"))
+        for label in plan.directions:
+            try:
+                direction = self.headings.direction(label)
+            except LandscapeError:
+                continue  # the units of that direction will say so
+            if direction is not None:
+                sizes = plan.step_sizes(checkpoint, label)
+                request = Request(spec.strategy, spec.chunk, plan.points, len(sizes), sizes)
+                return self.steering.adopt(choose(site, Line(label, direction), request))
+        return self.steering.adopt(Choice("plain"))
 
     def _sweep_measures(self, site: Site) -> dict[str, SweepMeasure]:
         return {
@@ -180,72 +255,6 @@ class Worker:
         finally:
             site.parameters.restore()
         return UnitResult(key, arrays, tuple(site.notices[before:]))
-
-    def direction(self, checkpoint: int, label: str) -> list[Tensor] | None:
-        """Return d for a label, scaled as its kind is; None where there is nothing to go to."""
-        site, spec = self.site(checkpoint), DirectionSpec.of_label(label)
-        if spec.kind == "gradient":
-            return site.gradient
-        found = self._raw_direction(checkpoint, spec, label)
-        if found is None or not spec.scaled:
-            return found
-        return directions.scaled_to(found, site.gradient_norm)
-
-    def _raw_direction(
-        self, checkpoint: int, spec: DirectionSpec, label: str
-    ) -> list[Tensor] | None:
-        site = self.site(checkpoint)
-        if spec.kind == "random":
-            return directions.random(site.parameters, site.seed, int(spec.argument))
-        if spec.kind == "random-filter":
-            return directions.random_filter(site.parameters, site.seed, int(spec.argument))
-        if spec.kind == "file":
-            return directions.from_file(site.parameters, Path(spec.argument))
-        if spec.kind == "toward":
-            return directions.towards(site.parameters, self._weights(Path(spec.argument)))
-        if spec.kind == "update":
-            if checkpoint + 1 >= len(self.plan.checkpoints):
-                return None
-            path = Path(self.plan.checkpoints[checkpoint + 1].path)
-            return directions.towards(site.parameters, self._weights(path))
-        raise MeasurementError("no such direction", seen=label, hint="see landscape probe --help")
-
-    def _weights(self, path: Path) -> list[Tensor]:
-        """Return another checkpoint's values of θ."""
-        model = self.equipment.model
-        matched = checkpoints.match(checkpoints.read(path).tensors, model)
-        named = dict(model.named_parameters())
-        state = matched.state
-        return [
-            state[name].to(named[name].dtype) for name in self.site(self._position).parameters.names
-        ]
-
-
-def _limit(site: Site, direction: list[Tensor], notices: list[str]) -> float:
-    """Return ‖H d‖ ÷ ‖d‖, by finite differences where the model has no second derivative."""
-    try:
-        return site.objective.directional_curvature(direction)
-    except MeasurementError as error:
-        notices.append(f"the limit is a central difference: {error.what} ({error.seen})")
-        return _difference_curvature(site, direction)
-
-
-def _difference_curvature(site: Site, direction: list[Tensor]) -> float:
-    """Return ‖∇L(θ₀ + εd) − ∇L(θ₀ − εd)‖ ÷ ‖2εd‖ with ε = eps^⅓ ‖θ₀‖ ÷ ‖d‖."""
-    length = norm(direction)
-    if not length:
-        return float("nan")
-    reach = torch.finfo(site.parameters.dtype).eps ** (1 / 3) * max(
-        norm(site.parameters.origin), 1.0
-    )
-    try:
-        site.parameters.move(direction, reach / length)
-        _, ahead = site.objective.value_and_gradient()
-        site.parameters.move(direction, -reach / length)
-        _, behind = site.objective.value_and_gradient()
-    finally:
-        site.parameters.restore()
-    return float(squared_difference(ahead, behind).sqrt()) / (2 * reach)
 
 
 def failure(key: UnitKey, error: LandscapeError) -> UnitResult:

@@ -1,0 +1,225 @@
+"""Which strategy a run uses, and how many points together: by rule, confirmed by timing."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from landscape_cli.engine.chain import read_chain
+from landscape_cli.engine.check import CheckedSweep
+from landscape_cli.engine.compiled import Compiled
+from landscape_cli.engine.compressed import Compressed
+from landscape_cli.engine.graph import Graph
+from landscape_cli.engine.memory import available_bytes
+from landscape_cli.engine.plain import Plain
+from landscape_cli.engine.stacked import Stacked
+from landscape_cli.engine.strategy import Slice, Strategy, Sweep
+from landscape_cli.errors import MeasurementError, SpecError
+from landscape_cli.site import Site
+
+STRATEGIES: Mapping[str, Strategy] = {
+    strategy.name: strategy for strategy in (Plain(), Stacked(), Compressed(), Graph(), Compiled())
+}
+WORTH_SECONDS = 0.5
+"""Runs that the plain strategy would finish sooner are left to it."""
+FIRST_CHUNK, LARGEST_CHUNK = 8, 512
+ADVANTAGE = 0.93
+"""A larger chunk, or another strategy, must take at most this share of the time."""
+MEMORY_SHARE = 0.4
+"""Of the free memory, what a chunk may take."""
+TRIALS = 3
+"""Chunks that are evaluated to try one size: one to warm up, two to be timed."""
+TRIAL_SHARE = 0.25
+"""Of the run's points, how many a trial may be worth."""
+MAPPED_LIMIT = 300_000
+"""Parameters up to which points of a model that is no dense chain are stacked on a CPU."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy, its chunk, and why.
+
+    Attributes:
+        strategy: name of the strategy.
+        chunk: points evaluated together.
+        reason: one line for the user; empty for none.
+    """
+
+    strategy: str
+    chunk: int = 1
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a choice is made for.
+
+    Attributes:
+        strategy: ``auto`` or a name.
+        chunk: points evaluated together; None to find out.
+        points: how many points the run has.
+        line_points: how many points a slice has.
+        sizes: step sizes to try out, shape (K,) or (K, J).
+    """
+
+    strategy: str
+    chunk: int | None
+    points: int
+    line_points: int
+    sizes: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+
+def find_strategy(name: str) -> Strategy:
+    """Return the strategy called `name`.
+
+    Raises:
+        SpecError: If there is none.
+    """
+    try:
+        return STRATEGIES[name]
+    except KeyError:
+        raise SpecError(
+            f"no strategy is named {name!r}", seen=", ".join(STRATEGIES), hint="--strategy auto"
+        ) from None
+
+
+def choose(site: Site, slice_: Slice, request: Request) -> Choice:
+    """Choose how the points of a run are evaluated.
+
+    Raises:
+        MeasurementError: If a strategy was asked for that cannot serve here.
+    """
+    if request.strategy != "auto":
+        return _forced(site, slice_, request)
+    if slice_.observers:
+        return Choice("plain", 1, "")
+    seconds = _plain_seconds(site, slice_, request)
+    if seconds * request.points < WORTH_SECONDS:
+        return Choice("plain", 1, "")
+    best, best_seconds = Choice("plain"), seconds
+    for strategy in _candidates(site, slice_):
+        chunk, taken = _trial(strategy, site, slice_, request)
+        if taken < best_seconds * ADVANTAGE:
+            best, best_seconds = Choice(strategy.name, chunk), taken
+    if best.strategy == "plain":
+        return best
+    return Choice(best.strategy, best.chunk, _reason(best, best_seconds, seconds))
+
+
+def _reason(choice: Choice, seconds: float, plain_seconds: float) -> str:
+    summary = find_strategy(choice.strategy).summary
+    return (
+        f"strategy {choice.strategy} ({summary}), {choice.chunk} points together: "
+        f"{seconds * 1e3:.3g} ms a point, plain {plain_seconds * 1e3:.3g} ms"
+    )
+
+
+def _forced(site: Site, slice_: Slice, request: Request) -> Choice:
+    strategy = find_strategy(request.strategy)
+    refusal = strategy.refusal(site, slice_)
+    if refusal:
+        raise MeasurementError(
+            f"the strategy {strategy.name} cannot serve here", seen=refusal, hint="--strategy auto"
+        )
+    if strategy.name in ("plain", "graph", "compiled"):
+        return Choice(strategy.name, 1, "")
+    chunk, _ = _trial(strategy, site, slice_, request)
+    reason = f"strategy {strategy.name} ({strategy.summary}), {chunk} points together"
+    return Choice(strategy.name, chunk, reason)
+
+
+def _candidates(site: Site, slice_: Slice) -> Iterator[Strategy]:
+    """Yield the strategies that may be faster than plain, the likeliest first."""
+    for strategy in (Compressed(), Stacked(), Graph()):
+        if not strategy.refusal(site, slice_) and _promising(strategy, site):
+            yield strategy
+
+
+def _promising(strategy: Strategy, site: Site) -> bool:
+    if strategy.name != "stacked" or site.parameters.device.type != "cpu":
+        return True
+    try:
+        read_chain(site.objective)
+    except ValueError:
+        # On a CPU stacked convolutions are grouped ones, and large layers keep it busy already.
+        kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+        convolves = any(isinstance(module, kinds) for module in site.objective.model.modules())
+        return not convolves and site.parameters.count <= MAPPED_LIMIT
+    return True
+
+
+def _plain_seconds(site: Site, slice_: Slice, request: Request) -> float:
+    sweep = Plain().prepare(site, slice_)
+    return min(_timed(sweep, request.sizes[:1]) for _ in range(2))
+
+
+def _timed(sweep: Sweep, sizes: np.ndarray) -> float:
+    started = time.perf_counter()
+    sweep.evaluate(sizes)
+    return (time.perf_counter() - started) / max(len(sizes), 1)
+
+
+def _trial(strategy: Strategy, site: Site, slice_: Slice, request: Request) -> tuple[int, float]:
+    """Return the best chunk and its seconds a point; infinity where the strategy fails."""
+    best_chunk, best_seconds = 1, math.inf
+    for chunk in _chunks(strategy, site, request):
+        seconds = _chunk_seconds(strategy, site, slice_, _tiled(request.sizes, chunk))
+        if seconds < best_seconds:
+            best_chunk, best_seconds, previous = chunk, seconds, best_seconds
+            if seconds < previous * ADVANTAGE:
+                continue
+        break
+    return best_chunk, best_seconds
+
+
+def _tiled(sizes: np.ndarray, count: int) -> np.ndarray:
+    """Return `count` points, the given ones over and over."""
+    return np.resize(sizes, (count, *sizes.shape[1:]))
+
+
+def _chunk_seconds(strategy: Strategy, site: Site, slice_: Slice, sizes: np.ndarray) -> float:
+    """Return the seconds a point in the faster of two chunks, after a first one and its check."""
+    sweep = CheckedSweep(strategy, site, slice_, chunk=len(sizes), tell=lambda _: None)
+    sweep.evaluate(sizes)
+    if sweep.failed or sweep.chunk < len(sizes):
+        return math.inf
+    return min(_timed(sweep, sizes) for _ in range(2))
+
+
+def _chunks(strategy: Strategy, site: Site, request: Request) -> Iterator[int]:
+    """Yield the chunks to try, doubling: what the line, the memory and the trial allow."""
+    if strategy.name in ("graph", "compiled"):
+        yield 1
+        return
+    if request.chunk is not None:
+        yield request.chunk
+        return
+    room = int(MEMORY_SHARE * available_bytes(site.parameters.device) / point_bytes(site))
+    limit = min(LARGEST_CHUNK, max(1, room), max(1, request.line_points))
+    chunk = min(FIRST_CHUNK, limit)
+    while True:
+        yield chunk
+        if chunk == limit or TRIALS * 2 * chunk > request.points * TRIAL_SHARE:
+            return
+        chunk = min(2 * chunk, limit)
+
+
+def point_bytes(site: Site) -> int:
+    """Return the memory that one more point in a chunk takes, roughly, from one evaluation."""
+    kept = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        site.objective.value_and_gradient()
+    weights = sum(t.numel() * t.element_size() for t in site.parameters.tensors)
+    return 2 * kept + 4 * weights

@@ -1,0 +1,37 @@
+"""The limit of the smoothness as the step goes to zero."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from landscape_cli.errors import MeasurementError
+from landscape_cli.parameters import norm, squared_difference
+from landscape_cli.site import Site
+
+
+def limit(site: Site, direction: list[Tensor], notices: list[str]) -> float:
+    """Return ‖H d‖ ÷ ‖d‖, by finite differences where the model has no second derivative."""
+    try:
+        return site.objective.directional_curvature(direction)
+    except MeasurementError as error:
+        notices.append(f"the limit is a central difference: {error.what} ({error.seen})")
+        return _difference_curvature(site, direction)
+
+
+def _difference_curvature(site: Site, direction: list[Tensor]) -> float:
+    """Return ‖∇L(θ₀ + εd) − ∇L(θ₀ − εd)‖ ÷ ‖2εd‖ with ε = eps^⅓ ‖θ₀‖ ÷ ‖d‖."""
+    length = norm(direction)
+    if not length:
+        return float("nan")
+    reach: float = torch.finfo(site.parameters.dtype).eps ** (1 / 3) * max(
+        norm(site.parameters.origin), 1.0
+    )
+    try:
+        site.parameters.move(direction, reach / length)
+        _, ahead = site.objective.value_and_gradient()
+        site.parameters.move(direction, -reach / length)
+        _, behind = site.objective.value_and_gradient()
+    finally:
+        site.parameters.restore()
+    return float(squared_difference(ahead, behind).sqrt()) / (2.0 * reach)
