@@ -65,6 +65,7 @@ class Objective:
         self.batches = tuple(batches)
         self.loss = loss
         self.norm_mode = norm_mode
+        self.seed = seed
         self.parameters = Parameters(model)
         self.terms = sum(loss.terms(batch) for batch in self.batches)
         self.summed = bool(getattr(loss, "summed", False))

@@ -113,3 +113,75 @@ def classification_data(samples: int = 24, features: int = 4, seed: int = 3) -> 
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, features, generator=generator)
     return TensorDataset(x, torch.randint(0, 3, (samples,), generator=generator))
+
+
+class Tanh3(nn.Module):
+    """A smooth dense net of three layers; the middle one has no bias."""
+
+    def __init__(self, features: int = 4, width: int = 5, classes: int = 3, seed: int = 0) -> None:
+        super().__init__()
+        self.enter = nn.Linear(features, width)
+        self.middle = nn.Linear(width, width, bias=False)
+        self.leave = nn.Linear(width, classes)
+        fill_randomly(self, seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leave(torch.tanh(self.middle(torch.tanh(self.enter(x)))))
+
+
+class SmallConvNet(nn.Module):
+    """Convolutions with stride, padding and groups, in-place ReLU, pooling; 3 classes of 2×6×6."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 4, 3, padding=1)
+        self.second = nn.Conv2d(4, 4, 3, stride=2, groups=2, bias=False)
+        self.leave = nn.Linear(16, 3)
+        self.bend = nn.ReLU(inplace=True)
+        fill_randomly(self, seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.second(self.bend(self.first(x))))
+        return self.leave(hidden.flatten(1))
+
+
+class SmallBatchNormNet(nn.Module):
+    """Dense and convolutional layers with BatchNorm behind each; 3 classes of 2×4×4."""
+
+    def __init__(self, seed: int = 0, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3, padding=1)
+        self.norm2d = nn.BatchNorm2d(3, eps=eps)
+        self.dense = nn.Linear(48, 6)
+        self.norm1d = nn.BatchNorm1d(6, eps=eps)
+        self.leave = nn.Linear(6, 3)
+        fill_randomly(self, seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.norm2d(self.conv(x))).flatten(1)
+        return self.leave(torch.tanh(self.norm1d(self.dense(hidden))))
+
+
+def fill_randomly(model: nn.Module, seed: int) -> None:
+    """Give weights and floating buffers values that depend on the seed alone; float64."""
+    generator = torch.Generator().manual_seed(seed)
+    model.double()
+    with torch.no_grad():
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if tensor.is_floating_point():
+                values = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+                tensor.copy_(values.abs() + 0.5 if name.endswith("running_var") else 0.6 * values)
+
+
+def image_data(samples: int, size: int, seed: int = 4) -> list[tuple[Tensor, Tensor]]:
+    """Return one batch of two-channel images of `size` × `size` in three classes; float64."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, 2, size, size, generator=generator, dtype=torch.float64)
+    return [(x, torch.randint(0, 3, (samples,), generator=generator))]
+
+
+def vector_data(samples: int, features: int = 4, seed: int = 5) -> list[tuple[Tensor, Tensor]]:
+    """Return one batch of vectors in three classes; float64."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, features, generator=generator, dtype=torch.float64)
+    return [(x, torch.randint(0, 3, (samples,), generator=generator))]

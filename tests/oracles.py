@@ -97,3 +97,41 @@ def _loss_and_gradient(
         n: torch.zeros_like(leaves[n]) if leaves[n].grad is None else leaves[n].grad
         for n in trainable
     }
+
+
+Raws = Sequence[tuple[Tensor, Tensor]]
+
+
+def mean_cross_entropy(model: torch.nn.Module, raws: Raws) -> Tensor:
+    """Return the mean cross-entropy over all samples, every batch in one forward pass."""
+    samples = sum(len(y) for _, y in raws)
+    return sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in raws) / samples
+
+
+def _layer_gradient(model: torch.nn.Module, raws: Raws, layer: str) -> Tensor:
+    model.zero_grad()
+    mean_cross_entropy(model, raws).backward()
+    return torch.cat([p.grad.flatten() for p in model.get_submodule(layer).parameters()])
+
+
+def covariate_shift(
+    model: torch.nn.Module, raws: Raws, layers: Sequence[str], lr: float
+) -> dict[str, list[float]]:
+    """Follow Definition 2.1 of Santurkar et al. to the letter: for each layer update all before."""
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    rows: dict[str, list[float]] = {"l2": [], "cosine": [], "gradient_norm": []}
+    for index, layer in enumerate(layers):
+        model.load_state_dict(start)
+        before = _layer_gradient(model, raws, layer)
+        updates = {name: _layer_gradient(model, raws, name) for name in layers[:index]}
+        for name in layers[:index]:
+            parameters = list(model.get_submodule(name).parameters())
+            parts = updates[name].split([p.numel() for p in parameters])
+            with torch.no_grad():
+                for p, part in zip(parameters, parts, strict=True):
+                    p.sub_(lr * part.view_as(p))
+        after = _layer_gradient(model, raws, layer)
+        rows["l2"].append(float((after - before).norm()))
+        rows["cosine"].append(float(before @ after / (before.norm() * after.norm())))
+        rows["gradient_norm"].append(float(before.norm()))
+    return rows
