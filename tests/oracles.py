@@ -135,3 +135,57 @@ def covariate_shift(
         rows["cosine"].append(float(before @ after / (before.norm() * after.norm())))
         rows["gradient_norm"].append(float(before.norm()))
     return rows
+
+
+def _outputs_and_slopes(
+    model: torch.nn.Module, batch: tuple[Tensor, Tensor], layers: Sequence[str]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return each layer's output and the gradient of the summed loss there."""
+    kept: dict[str, Tensor] = {}
+    handles = [
+        model.get_submodule(name).register_forward_hook(
+            lambda _, __, output, name=name: kept.__setitem__(name, output)
+        )
+        for name in layers
+    ]
+    x, y = batch
+    total = F.cross_entropy(model(x), y, reduction="sum")
+    for handle in handles:
+        handle.remove()
+    outputs = [kept[name] for name in layers]
+    return outputs, list(torch.autograd.grad(total, outputs, create_graph=True))
+
+
+def activation_smoothness(
+    model: torch.nn.Module,
+    raws: Raws,
+    layers: Sequence[str],
+    step_sizes: Sequence[float],
+    rows: int | None = None,
+) -> dict[str, list[float]]:
+    """Walk along −∇L and compare outputs example by example, in Python loops."""
+    model.zero_grad()
+    mean_cross_entropy(model, raws).backward()
+    gradient = [p.grad.clone() for p in model.parameters()]
+    start = [p.detach().clone() for p in model.parameters()]
+    before = [_outputs_and_slopes(model, batch, layers) for batch in raws]
+    samples = sum(len(y) for _, y in raws)
+    forms = [0.0] * len(layers)
+    for outputs, slopes in before:
+        for layer, (y, g) in enumerate(zip(outputs, slopes, strict=True)):
+            v = g.detach() / samples
+            curved = torch.autograd.grad((g / samples * v).sum(), y, retain_graph=True)[0]
+            forms[layer] += float((curved * v).sum())
+    beta = [0.0] * len(layers)
+    for a in step_sizes:
+        with torch.no_grad():
+            for p, origin, slope in zip(model.parameters(), start, gradient, strict=True):
+                p.copy_(origin - a * slope)
+        for batch, (y0, g0) in zip(raws, before, strict=True):
+            y1, g1 = _outputs_and_slopes(model, batch, layers)
+            for layer in range(len(layers)):
+                shape = (rows or len(y0[layer]), -1)
+                cut = [t[layer].detach().reshape(shape) for t in (y0, g0, y1, g1)]
+                for a0, s0, a1, s1 in zip(*cut, strict=True):
+                    beta[layer] = max(beta[layer], float((s1 - s0).norm() / (a1 - a0).norm()))
+    return {"beta": beta, "quadratic_form": forms}
