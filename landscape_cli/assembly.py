@@ -12,6 +12,7 @@ import numpy as np
 from landscape_cli.measures import effective_smoothness, gradient_predictiveness, loss_range
 from landscape_cli.measures.contract import Field
 from landscape_cli.plan import Plan
+from landscape_cli.planes import PlaneSpec
 from landscape_cli.points import POINT_FIELDS, point_arrays
 from landscape_cli.runs import FORMAT, FORMAT_VERSION, MEASURED, NOT_MEASURED, Run, Variable
 from landscape_cli.units import UnitKey, UnitResult
@@ -63,6 +64,8 @@ class _Assembly:
         self._add_base()
         self._add_points()
         self._add_basics()
+        if self.plan.plane is not None:
+            self._add_plane(self.plan.plane)
         for name, fields in self.plan.measures.items():
             self._add_measure(name, fields)
         return Run(self.variables, self._attributes())
@@ -175,6 +178,23 @@ class _Assembly:
             "one_over_beta": 1 / peak.beta if peak.beta > 0 else np.nan,
         }
 
+    def _add_plane(self, plane: PlaneSpec) -> None:
+        count = plane.grid.count
+        losses = np.full((self.shape[0], count * count), np.nan)
+        for key, unit in self.units.items():
+            if key.kind == "plane" and "loss" in unit.arrays:
+                losses[key.checkpoint, key.start : key.stop] = unit.arrays["loss"]
+            if key.kind == "plane" and "x" in unit.arrays:
+                for axis, label in zip("xy", plane.axes, strict=True):
+                    about = ("", f"where the checkpoint lies along {label}")
+                    self._add(f"plane/trajectory_{axis}", ("checkpoint",), unit.arrays[axis], about)
+        for axis, label in zip("xy", plane.axes, strict=True):
+            about = ("", f"multiples along {label}")
+            self._add(f"plane/plane_{axis}", (f"plane_{axis}",), plane.grid.multiples(), about)
+        surfaces = losses.reshape(self.shape[0], count, count)
+        about = ("loss", "L(θ₀ − a·d₁ − b·d₂), a along plane_x and b along plane_y")
+        self._add("plane/loss", ("checkpoint", "plane_y", "plane_x"), surfaces, about)
+
     def _add_measure(self, name: str, fields: Mapping[str, Field]) -> None:
         """Stack a measure over checkpoints and directions; nothing if no unit has it."""
         for field_name, field in fields.items():
@@ -221,15 +241,17 @@ class _Assembly:
             "command": plan.command,
             "settings": json.dumps(plan.settings, sort_keys=True),
             "notices": json.dumps([{"text": t, "checkpoints": c} for t, c in notices.items()]),
-            "strategy": self._strategy(),
+            **self._choice(),
         }
         for name, value in plan.provenance.items():
             attributes[name] = value if isinstance(value, str | int | float) else json.dumps(value)
         return attributes
 
-    def _strategy(self) -> str:
+    def _choice(self) -> dict[str, Any]:
+        """Return strategy and chunk as they were in the end."""
         choices = [key for key in self.units if key.kind == "choice"]
-        return max(choices, key=lambda key: key.start).name if choices else "plain"
+        last = max(choices, key=lambda key: key.start, default=None)
+        return {"strategy": last.name if last else "plain", "chunk": last.stop if last else 1}
 
     def _complete(self) -> bool:
         """Whether every unit that the plan needs is there and none failed."""
@@ -246,7 +268,16 @@ class _Assembly:
         )
         measured = {(key.checkpoint, key.name) for key in self.units if key.kind == "measure"}
         sites = self.plan.provenance.get("site_measures", ())
-        return lines and all((i, name) in measured for i in range(self.shape[0]) for name in sites)
+        return (
+            lines
+            and self._plane_complete()
+            and all((i, name) in measured for i in range(self.shape[0]) for name in sites)
+        )
+
+    def _plane_complete(self) -> bool:
+        plan = self.plan
+        points = sum(key.stop - key.start for key in self.units if key.kind == "plane")
+        return plan.plane is None or points >= plan.plane.points * len(plan.plane_checkpoints)
 
 
 def _dtype(name: str) -> Any:

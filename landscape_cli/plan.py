@@ -8,12 +8,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 from landscape_cli.measures.contract import Field
+from landscape_cli.planes import PlaneSpec
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,30 @@ class Plan:
 
     @property
     def points(self) -> int:
-        """How many step points the run has."""
-        return len(self.checkpoints) * len(self.directions) * len(self.step_multiples)
+        """How many points the run has, on lines and on planes."""
+        lines = len(self.checkpoints) * len(self.directions) * len(self.step_multiples)
+        return lines + (self.plane.points * len(self.plane_checkpoints) if self.plane else 0)
+
+    @cached_property
+    def plane(self) -> PlaneSpec | None:
+        """The plane that is asked for."""
+        return PlaneSpec.of_settings(self.settings)
+
+    @property
+    def plane_checkpoints(self) -> tuple[int, ...]:
+        """The checkpoints around which the plane is measured: the last for a trajectory's own."""
+        every = tuple(range(len(self.checkpoints)))
+        if self.plane is None:
+            return ()
+        return every[-1:] if self.plane.principal else every
+
+    def plane_sizes(self, checkpoint: int) -> np.ndarray:
+        """Return (a, b) of every point of the plane, row by row; float64, shape (points, 2)."""
+        assert self.plane is not None
+        rate = self.checkpoints[checkpoint].learning_rate
+        factors = [(np.nan if rate is None else rate) if s else 1.0 for s in self.plane.scaled()]
+        sizes: np.ndarray = self.plane.multiples() * np.array(factors)
+        return sizes
 
     def to_header(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""

@@ -272,6 +272,10 @@ class ProbeSpec:
             )
         self.step_grid()
         self.direction_specs()
+        if self.plane is not None:
+            from landscape_cli.planes import PlaneSpec
+
+            PlaneSpec.parse(self.plane, self.plane_steps)
 
     def step_grid(self) -> StepGrid:
         """Return the parsed steps."""

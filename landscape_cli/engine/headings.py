@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from landscape_cli import checkpoints, directions
+from landscape_cli.engine.plane import check_memory, principal_components, project
 from landscape_cli.errors import MeasurementError
+from landscape_cli.planes import COMPONENTS
 from landscape_cli.site import Site
 from landscape_cli.specs import DirectionSpec
 
@@ -18,14 +21,25 @@ class Headings:
 
     Args:
         site: where to step from.
-        following: the next checkpoint of the trajectory, for ``update``.
+        trajectory: the checkpoints of the run; empty paths where there is none on disk.
+        position: which of them the site is at.
         changed: is called before a direction is let go, so that nobody else holds it.
     """
 
-    def __init__(self, site: Site, *, following: Path | None, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        *,
+        trajectory: Sequence[Path],
+        position: int,
+        changed: Callable[[], None],
+    ) -> None:
         self._site = site
-        self._following = following
+        self._trajectory = tuple(trajectory)
+        self._path = self._trajectory[position]
+        self._following = next(iter(self._trajectory[position + 1 :]), None)
         self._changed = changed
+        self._axes: tuple[tuple[str, str], tuple[list[Tensor], list[Tensor]]] | None = None
         self._kept: tuple[str, list[Tensor] | None] | None = None
 
     def direction(self, label: str) -> list[Tensor] | None:
@@ -36,10 +50,58 @@ class Headings:
         if DirectionSpec.of_label(label).kind == "gradient":
             return self._site.gradient
         if self._kept is None or self._kept[0] != label:
-            self._kept = None
+            self._kept = self._axes = None
             self._changed()
             self._kept = (label, self.make(label))
         return self._kept[1]
+
+    def axes(self, labels: tuple[str, str]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return d₁ and d₂ of a plane, kept until another plane or direction is asked for.
+
+        Raises:
+            MeasurementError: If there is nothing to go to along one of them.
+        """
+        if self._axes is None or self._axes[0] != labels:
+            self._kept = self._axes = None
+            self._changed()
+            self._axes = (labels, self._make_axes(labels))
+        return self._axes[1]
+
+    def _make_axes(self, labels: tuple[str, str]) -> tuple[list[Tensor], list[Tensor]]:
+        if labels == COMPONENTS:
+            first, second = principal_components(self._displacements())
+            return first, second
+        found = [self.make(label) for label in labels]
+        if found[0] is None or found[1] is None:
+            raise MeasurementError(
+                "a plane has no second checkpoint to go to",
+                seen=f"{self._site.label}, {','.join(labels)}",
+                hint="update needs a checkpoint that follows",
+            )
+        return found[0], found[1]
+
+    def _displacements(self) -> list[list[Tensor]]:
+        """Return θᵢ − θ₀ of the other checkpoints of the trajectory."""
+        others = [path for path in self._trajectory if path != self._path]
+        check_memory(self._site.parameters.origin, len(others) + 2)
+        return [self.displacement(path) for path in others]
+
+    def displacement(self, path: Path) -> list[Tensor]:
+        """Return θ − θ₀ of another checkpoint."""
+        towards = directions.towards(self._site.parameters, self.weights(path))
+        torch._foreach_neg_(towards)
+        return towards
+
+    def trajectory(self, labels: tuple[str, str]) -> Tensor:
+        """Return where the checkpoints lie on a plane; float64, shape (checkpoint, 2)."""
+        axes = self.axes(labels)
+        rows = [
+            torch.zeros(1, 2, dtype=torch.float64)
+            if path == self._path
+            else project([self.displacement(path)], axes).cpu()
+            for path in self._trajectory
+        ]
+        return torch.cat(rows)
 
     def make(self, label: str) -> list[Tensor] | None:
         """Return d for a label as a new direction, which is not kept here."""

@@ -15,6 +15,9 @@ from landscape_cli.units import UnitKey, UnitResult
 UNIT_POINTS = 8
 """Points of a line that are measured and journalled together where nothing else decides."""
 
+PLANE_POINTS = 32
+"""The same for the points of a plane, which have no gradient."""
+
 Task = tuple[UnitKey, Callable[[Worker], UnitResult]]
 
 
@@ -27,8 +30,26 @@ def tasks(plan: Plan, checkpoint: int, unit_points: int) -> Iterator[Task]:
             stop = min(start + unit_points, count)
             key = UnitKey(checkpoint, "line", label, start, stop)
             yield key, partial(_line, key)
+    yield from _plane_tasks(plan, checkpoint, unit_points)
     for name in plan.provenance.get("site_measures", ()):
         yield UnitKey(checkpoint, "measure", name), partial(_measure, checkpoint, name)
+
+
+def _plane_tasks(plan: Plan, checkpoint: int, unit_points: int) -> Iterator[Task]:
+    if plan.plane is None or checkpoint not in plan.plane_checkpoints:
+        return
+    count = plan.plane.points
+    whole = whole_chunks(PLANE_POINTS, unit_points)
+    for start in range(0, count, whole):
+        key = UnitKey(checkpoint, "plane", "loss", start, min(start + whole, count))
+        yield key, partial(_plane, key)
+    if checkpoint == len(plan.checkpoints) - 1:
+        key = UnitKey(checkpoint, "plane", "trajectory")
+        yield key, lambda worker: worker.trajectory(checkpoint)
+
+
+def _plane(key: UnitKey, worker: Worker) -> UnitResult:
+    return worker.plane(key.checkpoint, key.start, key.stop)
 
 
 def _line(key: UnitKey, worker: Worker) -> UnitResult:

@@ -18,7 +18,7 @@ from landscape_cli.engine.layout import channels_last, prefers_channels_last, wi
 from landscape_cli.engine.limit import limit
 from landscape_cli.engine.memory import recycled
 from landscape_cli.engine.steering import Steering
-from landscape_cli.engine.strategy import Line
+from landscape_cli.engine.strategy import Line, Plane, Slice
 from landscape_cli.errors import LandscapeError, MeasurementError
 from landscape_cli.measures.contract import SiteMeasure, SweepMeasure
 from landscape_cli.objective import Objective
@@ -122,9 +122,8 @@ class Worker:
         return self._headings
 
     def _head(self, checkpoint: int, site: Site) -> Headings:
-        following = self.plan.checkpoints[checkpoint + 1 : checkpoint + 2]
-        path = Path(following[0].path) if following else None
-        return Headings(site, following=path, changed=self.steering.forget)
+        paths = [Path(planned.path) for planned in self.plan.checkpoints]
+        return Headings(site, trajectory=paths, position=checkpoint, changed=self.steering.forget)
 
     def _open(self, checkpoint: int) -> Site:
         planned, spec = self.plan.checkpoints[checkpoint], self.equipment.spec
@@ -207,6 +206,27 @@ class Worker:
         self.steering.revise()
         return evaluated
 
+    def plane(self, checkpoint: int, start: int, stop: int) -> UnitResult:
+        """Measure the losses at the points start ≤ k < stop of the plane, row by row."""
+        site, plane = self.site(checkpoint), self.plan.plane
+        assert plane is not None
+        slice_ = Plane("plane", self.headings.axes(plane.axes))
+        sweep = self.steering.sweep((checkpoint, "plane"), site, slice_)
+        columns, _ = sweep.evaluate(self.plan.plane_sizes(checkpoint)[start:stop])
+        self.steering.revise()
+        key = UnitKey(checkpoint, "plane", "loss", start, stop)
+        return UnitResult(key, {"loss": columns[:, 0].copy()}, self.steering.take_told())
+
+    def trajectory(self, checkpoint: int) -> UnitResult:
+        """Find where the checkpoints lie on the plane around this one."""
+        site, plan = self.site(checkpoint), self.plan
+        assert plan.plane is not None
+        places = self.headings.trajectory(plan.plane.axes).numpy()
+        rate = site.learning_rate
+        multiples = places / [rate if scaled else 1.0 for scaled in plan.plane.scaled()]
+        key = UnitKey(checkpoint, "plane", "trajectory")
+        return UnitResult(key, {"x": multiples[:, 0].copy(), "y": multiples[:, 1].copy()})
+
     def choose(self, checkpoint: int) -> UnitResult:
         """Choose strategy and chunk for the run, at a checkpoint, along its first direction.
 
@@ -216,16 +236,30 @@ class Worker:
         spec, plan, site = self.equipment.spec, self.plan, self.site(checkpoint)
         if self._sweep_measures(site):
             return self.steering.adopt(Choice("plain"))
+        example = self._example(checkpoint)
+        if example is None:
+            return self.steering.adopt(Choice("plain"))
+        slice_, sizes = example
+        request = Request(spec.strategy, spec.chunk, plan.points, len(sizes), sizes)
+        return self.steering.adopt(choose(site, slice_, request))
+
+    def _example(self, checkpoint: int) -> tuple[Slice, np.ndarray] | None:
+        """Return what most points of the run are like: a slice that can be made, and its points."""
+        plan = self.plan
+        if plan.plane is not None and 2 * plan.plane.points > plan.points // len(plan.checkpoints):
+            try:
+                axes = self.headings.axes(plan.plane.axes)
+                return Plane("plane", axes), plan.plane_sizes(checkpoint)
+            except LandscapeError:
+                pass  # the units of the plane will say so
         for label in plan.directions:
             try:
                 direction = self.headings.direction(label)
             except LandscapeError:
                 continue  # the units of that direction will say so
             if direction is not None:
-                sizes = plan.step_sizes(checkpoint, label)
-                request = Request(spec.strategy, spec.chunk, plan.points, len(sizes), sizes)
-                return self.steering.adopt(choose(site, Line(label, direction), request))
-        return self.steering.adopt(Choice("plain"))
+                return Line(label, direction), plan.step_sizes(checkpoint, label)
+        return None
 
     def _sweep_measures(self, site: Site) -> dict[str, SweepMeasure]:
         return {
