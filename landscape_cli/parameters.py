@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
@@ -65,7 +66,14 @@ class Parameters:
         """Set θ = θ₀ − a·d, where a is `step_size`."""
         with torch.no_grad():
             torch._foreach_copy_(self._data, list(self.origin))
-            torch._foreach_add_(self._data, list(direction), alpha=-step_size)
+            self._add(direction, -step_size)
+
+    def _add(self, direction: Tensors, factor: float) -> None:
+        if isinstance(direction, list | tuple):
+            torch._foreach_add_(self._data, list(direction), alpha=factor)
+            return
+        for data, part in zip(self._data, direction, strict=True):  # made as it is used
+            data.add_(part, alpha=factor)
 
     def move_along(self, directions: Sequence[Tensors], step_sizes: Sequence[float]) -> None:
         """Set θ = θ₀ − Σⱼ aⱼ·dⱼ."""
@@ -73,7 +81,7 @@ class Parameters:
         self.move(first, size)
         with torch.no_grad():
             for direction, other in zip(rest, others, strict=True):
-                torch._foreach_add_(self._data, list(direction), alpha=-other)
+                self._add(direction, -other)
 
     def move_by(self, directions: Sequence[Tensors], step_sizes: Tensor) -> None:
         """Set θ = θ₀ − Σⱼ aⱼ·dⱼ without the host knowing a, shape (J,) on the device."""
@@ -202,24 +210,40 @@ def scaled(tensors: Tensors, factor: float) -> list[Tensor]:
     return [tensor * factor for tensor in tensors]
 
 
-def select_parameters(model: nn.Module, patterns: Sequence[str], frozen: Sequence[str]) -> int:
-    """Freeze every parameter that no pattern names, or that `frozen` names; return how many train.
+@contextmanager
+def chosen_parameters(
+    model: nn.Module, patterns: Sequence[str], frozen: Sequence[str]
+) -> Iterator[int]:
+    """Let only the parameters train that a pattern names and `frozen` does not; yield how many.
 
-    A pattern is a shell pattern on the parameter's name: ``layer4.*``, ``*.lora_*``.
+    A pattern is a shell pattern on the parameter's name: ``layer4.*``, ``*lora_*``. Without
+    patterns all are named. On leaving, every parameter trains that did before.
 
     Raises:
         MeasurementError: If a pattern names no parameter.
     """
-    names = [name for name, _ in model.named_parameters()]
+    flags = {name: p.requires_grad for name, p in model.named_parameters()}
     for pattern in (*patterns, *frozen):
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise MeasurementError(
-                f"no parameter is named {pattern!r}",
-                seen=", ".join(names[:8]) + (", …" if len(names) > 8 else ""),
-                hint="a shell pattern such as 'layer4.*', matched against the whole name",
-            )
+        _refuse_unmatched(pattern, list(flags))
     for name, parameter in model.named_parameters():
-        wanted = not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
-        kept = not any(fnmatchcase(name, pattern) for pattern in frozen)
-        parameter.requires_grad_(parameter.requires_grad and wanted and kept)
-    return sum(parameter.requires_grad for parameter in model.parameters())
+        wanted = not patterns or _is_named(name, patterns)
+        parameter.requires_grad_(flags[name] and wanted and not _is_named(name, frozen))
+    try:
+        yield sum(parameter.requires_grad for parameter in model.parameters())
+    finally:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(flags[name])
+
+
+def _is_named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _refuse_unmatched(pattern: str, names: Sequence[str]) -> None:
+    if any(fnmatchcase(name, pattern) for name in names):
+        return
+    raise MeasurementError(
+        f"no parameter is named {pattern!r}",
+        seen=", ".join(names[:8]) + (", …" if len(names) > 8 else ""),
+        hint="a shell pattern such as 'layer4.*', matched against the whole name",
+    )

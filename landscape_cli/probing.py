@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from landscape_cli import batches, checkpoints, store
-from landscape_cli.assembly import assemble
 from landscape_cli.checkpoints.contract import UNKNOWN_STEP, CheckpointInfo
 from landscape_cli.devices import choose_device, describe_device, deterministic, place_model
 from landscape_cli.engine import local
 from landscape_cli.engine.worker import Equipment, Worker
 from landscape_cli.errors import CheckpointError, MeasurementError, SpecError
-from landscape_cli.journal import Journal
+from landscape_cli.ledger import Ledger, check_target, find_complete
 from landscape_cli.measures import registered
 from landscape_cli.measures.contract import SiteMeasure, SweepMeasure
+from landscape_cli.parameters import chosen_parameters
 from landscape_cli.plan import Plan, PlannedCheckpoint, command_line, timestamp, versions
 from landscape_cli.progress import Progress, Silent
 from landscape_cli.runs import Run
@@ -28,9 +28,6 @@ from landscape_cli.units import UnitResult
 if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import Dataset
-
-FOLD_SECONDS = 10.0
-"""How old the file on disk may be, next to its journal, while a run goes on."""
 
 
 def probe(
@@ -78,7 +75,7 @@ def probe(
     request = Request.resolve(paths, model, data, settings)
     target = Path(output) if output is not None else None
     if target is not None:
-        _check_target(target, resume=resume, overwrite=overwrite)
+        check_target(target, resume=resume, overwrite=overwrite)
     with ExitStack() as stack:
         prepared = stack.enter_context(_Preparation(request))
         return _measure(prepared, target, overwrite=overwrite, progress=progress or Silent())
@@ -102,7 +99,7 @@ class Request:
     ) -> Request:
         """Turn the arguments of `probe` into a spec and live objects."""
         values = {name: value for name, value in settings.items() if value is not None}
-        for name in ("directions", "measures"):
+        for name in ("directions", "measures", "parameters", "freeze"):
             if isinstance(values.get(name), str):
                 values[name] = (values[name],)
         live_model = None if isinstance(model, str) else model
@@ -140,25 +137,6 @@ def _present_state(model: nn.Module) -> dict[str, str]:
     return {"device": str(parameter.device), "dtype": known}
 
 
-def _check_target(target: Path, *, resume: bool, overwrite: bool) -> None:
-    if resume and overwrite:
-        raise SpecError("--resume and --overwrite exclude each other", hint="choose one")
-    if not target.parent.is_dir():
-        raise SpecError(
-            "the folder of the output does not exist",
-            seen=str(target.parent),
-            hint=f"mkdir -p {target.parent}",
-        )
-    journal = Journal.path_of(target)
-    present = [path for path in (target, journal) if path.exists()]
-    if present and not resume and not overwrite:
-        raise SpecError(
-            "the output exists already",
-            seen=", ".join(map(str, present)),
-            hint="--resume goes on with it, --overwrite replaces it",
-        )
-
-
 class _Preparation:
     """Everything that is built before measuring, and put back after it."""
 
@@ -184,8 +162,9 @@ class _Preparation:
         stack.enter_context(deterministic(allow_tf32=spec.allow_tf32))
         self.model = self._build_model(stack, device)
         sample = batches.draw(self._open_data(), spec.batch_size, spec.batches, spec.seed)
-        load = None if self.request.as_it_stands else _load
-        self.equipment = Equipment(spec, self.model, sample, self.measures, load)
+        load = None if self.request.as_it_stands else partial(_load, weights=spec.weights)
+        live = self.request.model is not None
+        self.equipment = Equipment(spec, self.model, sample, self.measures, load, live)
         self.plan = self._plan(sample, device)
 
     def _find(self) -> list[CheckpointInfo]:
@@ -197,9 +176,10 @@ class _Preparation:
     def _build_model(self, stack: ExitStack, device: Any) -> nn.Module:
         live = self.request.model
         model = _build_model(self.spec.model) if live is None else live
-        return stack.enter_context(
-            place_model(model, device, self.spec.dtype, live=live is not None)
-        )
+        placed = place_model(model, device, self.spec.dtype, live=live is not None)
+        model = stack.enter_context(placed)
+        stack.enter_context(chosen_parameters(model, self.spec.parameters, self.spec.freeze))
+        return model
 
     def _open_data(self) -> Any:
         data = self.request.data
@@ -211,7 +191,7 @@ class _Preparation:
         unscaled = [label for kind in kinds if not kind.scaled for label in kind.labels()]
         return Plan(
             settings=asdict(spec),
-            checkpoints=tuple(self._planned(info) for info in self.infos),
+            checkpoints=self._planned_checkpoints(),
             directions=spec.direction_labels(),
             unscaled=tuple(unscaled),
             step_multiples=tuple(spec.step_grid().multiples().tolist()),
@@ -233,17 +213,26 @@ class _Preparation:
             command=command_line(),
         )
 
-    def _planned(self, info: CheckpointInfo) -> PlannedCheckpoint:
-        rate = self.spec.lr if self.spec.lr is not None else info.learning_rate
-        scaled = [d for d in self.spec.direction_specs() if d.scaled]
-        if rate is None and scaled:
+    def _planned_checkpoints(self) -> tuple[PlannedCheckpoint, ...]:
+        """Return the checkpoint axis; one that alone lacks a learning rate fails when opened."""
+        planned = [
+            PlannedCheckpoint(
+                label=info.label,
+                path="" if self.request.as_it_stands else str(info.path),
+                training_step=info.training_step,
+                learning_rate=info.learning_rate if self.spec.lr is None else self.spec.lr,
+                sha256=info.sha256,
+            )
+            for info in self.infos
+        ]
+        scaled = any(direction.scaled for direction in self.spec.direction_specs())
+        if scaled and all(checkpoint.learning_rate is None for checkpoint in planned):
             raise CheckpointError(
                 "the checkpoint does not say its learning rate",
-                seen=info.label,
+                seen=planned[0].label,
                 hint="--lr X, the training step size that step multiples are multiples of",
             )
-        path = "" if self.request.as_it_stands else str(info.path)
-        return PlannedCheckpoint(info.label, path, info.training_step, rate, info.sha256)
+        return tuple(planned)
 
     @property
     def unit_points(self) -> int:
@@ -265,8 +254,8 @@ def _build_data(spec: str) -> Any:
     return build_data(spec)
 
 
-def _load(model: nn.Module, path: Path) -> list[str]:
-    return checkpoints.load_into(model, checkpoints.read(path))
+def _load(model: nn.Module, path: Path, *, weights: str) -> list[str]:
+    return checkpoints.load_into(model, checkpoints.read(path, weights=weights))
 
 
 def _measure(
@@ -274,24 +263,29 @@ def _measure(
 ) -> Run:
     plan = prepared.plan
     header = plan.to_header()
+    if target is not None and not overwrite:
+        finished = find_complete(target, header)
+        if finished is not None:
+            progress.notice(f"{target} is complete: nothing is left to measure")
+            return finished
     with ExitStack() as stack:
-        ledger = stack.enter_context(_Ledger(header, target, overwrite=overwrite))
+        ledger = stack.enter_context(Ledger(header, target, overwrite=overwrite))
         worker = stack.enter_context(Worker(plan, prepared.equipment))
-        for notice in plan.provenance["batch_notices"]:
+        for notice in (*ledger.notices, *plan.provenance["batch_notices"]):
             progress.notice(notice)
         progress.start(plan.points)
-        finished = {unit.key for unit in ledger.units if not unit.error}
         for unit in local.run(
-            plan, worker, finished=finished, unit_points=prepared.unit_points, progress=progress
+            plan,
+            worker,
+            finished=ledger.finished,
+            unit_points=prepared.unit_points,
+            progress=progress,
         ):
             ledger.add(unit)
             for notice in unit.notices:
                 progress.notice(notice)
-        ledger.complete = True
     _raise_if_nothing(plan, ledger.units)
-    run = ledger.run
-    run.source = str(target) if target else ""
-    return run
+    return ledger.fold() if target is None else store.open_run(target)
 
 
 def _raise_if_nothing(plan: Plan, units: Sequence[UnitResult]) -> None:
@@ -302,57 +296,3 @@ def _raise_if_nothing(plan: Plan, units: Sequence[UnitResult]) -> None:
             seen=next(iter(failed.values())),
             hint="landscape inspect CHECKPOINT shows what it holds; --debug shows where",
         )
-
-
-class _Ledger:
-    """The units of a run, in memory and, where there is an output, on disk."""
-
-    def __init__(self, header: Mapping[str, Any], target: Path | None, *, overwrite: bool) -> None:
-        self.header = dict(header)
-        self.target = target
-        self.units: list[UnitResult] = []
-        self.complete = False
-        self._overwrite = overwrite
-        self._journal: Journal | None = None
-        self._folded = time.monotonic()
-
-    def __enter__(self) -> _Ledger:
-        if self.target is not None:
-            path = Journal.path_of(self.target)
-            if self._overwrite:
-                path.unlink(missing_ok=True)
-                self.target.unlink(missing_ok=True)
-            if path.exists():
-                self._journal, self.units = Journal.resume(path, self.header)
-            else:
-                self._journal = Journal.create(path, self.header)
-        return self
-
-    def add(self, unit: UnitResult) -> None:
-        """Keep a finished unit, at once where there is a journal."""
-        self.units.append(unit)
-        if self._journal is not None:
-            self._journal.append(unit)
-            if time.monotonic() - self._folded > FOLD_SECONDS:
-                self.fold()
-
-    @property
-    def run(self) -> Run:
-        """The run that the units make so far."""
-        return assemble(self.header, self.units)
-
-    def fold(self) -> None:
-        """Bring the file on disk up to date."""
-        if self.target is not None:
-            store.write(self.run, self.target)
-            self._folded = time.monotonic()
-
-    def __exit__(self, *exception: object) -> None:
-        if self._journal is None or self.target is None:
-            return
-        try:
-            self.fold()
-        finally:
-            self._journal.close()
-        if self.complete and self.run.complete:
-            Journal.path_of(self.target).unlink(missing_ok=True)

@@ -239,6 +239,9 @@ class ProbeSpec:
     plane_steps: str = "-1:1:21:lin"
     device: str = "auto"
     dtype: DType = "float32"
+    weights: str = "default"
+    parameters: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()
     chunk: int | None = None
     strategy: str = "auto"
     micro_batch: int | None = None

@@ -90,7 +90,10 @@ def test_a_model_in_which_nothing_trains_is_refused() -> None:
 
 def test_patterns_choose_what_trains() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    assert parameters.select_parameters(model, ["1.*"], ["*.bias"]) == 1
-    assert parameters.Parameters(model).names == ("1.weight",)
-    with pytest.raises(MeasurementError, match="no parameter is named"):
-        parameters.select_parameters(model, ["layer9.*"], [])
+    with parameters.chosen_parameters(model, ["1.*"], ["*.bias"]) as count:
+        assert count == 1
+        assert parameters.Parameters(model).names == ("1.weight",)
+    assert all(p.requires_grad for p in model.parameters())
+    unknown = parameters.chosen_parameters(model, ["layer9.*"], [])
+    with pytest.raises(MeasurementError, match="no parameter is named"), unknown:
+        pass

@@ -85,6 +85,22 @@ class Journal:
             journal.close()
             raise
 
+    @classmethod
+    def replace(cls, path: str | Path, header: Mapping[str, Any]) -> Journal:
+        """Begin a journal in the place of one that nobody is writing.
+
+        Raises:
+            StoreError: If another process writes the journal, or the disk does not take it.
+        """
+        journal = cls(Path(path), _open_locked(Path(path), os.O_CREAT))
+        try:
+            os.ftruncate(journal._descriptor, 0)
+            journal.begin(header)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
     def begin(self, header: Mapping[str, Any]) -> None:
         """Write the header into the empty file."""
         if os.fstat(self._descriptor).st_size:
