@@ -128,8 +128,11 @@ def import_plugin(plugin: Plugin) -> Any:
 
 def describe(error: BaseException) -> str:
     """Return type and message of an error, on one line of bearable length."""
-    message = " ".join(str(error).split())
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    if isinstance(error, LandscapeError):
+        text = f"{error.what}: {error.seen}" if error.seen else error.what
+    else:
+        message = " ".join(str(error).split())
+        text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
 
 
