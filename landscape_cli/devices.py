@@ -38,7 +38,7 @@ def describe_device(device: torch.device) -> str:
     """Return a name that tells machines apart where numbers may differ."""
     if device.type == "cuda":
         return f"{device} {torch.cuda.get_device_name(device)}"
-    return f"{device} {platform.machine()}, {torch.get_num_threads()} threads"
+    return f"{device} {platform.machine()}"
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from landscape_cli.plan import Plan, PlannedCheckpoint, command_line, timestamp,
 from landscape_cli.progress import Progress, Silent
 from landscape_cli.runs import Run
 from landscape_cli.specs import ProbeSpec
-from landscape_cli.units import UnitResult
+from landscape_cli.threads import limited, settle
+from landscape_cli.units import UnitKey, UnitResult
 
 if TYPE_CHECKING:
     from torch import nn
@@ -274,6 +275,7 @@ def _measure(
         for notice in (*ledger.notices, *plan.provenance["batch_notices"]):
             progress.notice(notice)
         progress.start(plan.points)
+        stack.enter_context(limited(_settle_threads(ledger, worker)))
         for unit in local.run(
             plan,
             worker,
@@ -286,6 +288,19 @@ def _measure(
                 progress.notice(notice)
     _raise_if_nothing(plan, ledger.units)
     return ledger.fold() if target is None else store.open_run(target)
+
+
+def _settle_threads(ledger: Ledger, worker: Worker) -> int:
+    """Return how many threads the run computes with: as recorded, else what suits it.
+
+    Results repeat bit for bit at a fixed number of threads, so the number is kept with them.
+    """
+    recorded = [key.stop for key in ledger.finished if key.kind == "threads"]
+    if recorded:
+        return recorded[0]
+    count = settle(worker.evaluation())
+    ledger.add(UnitResult(UnitKey(-1, "threads", stop=count)))
+    return count
 
 
 def _raise_if_nothing(plan: Plan, units: Sequence[UnitResult]) -> None:

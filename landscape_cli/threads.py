@@ -22,7 +22,7 @@ def settle(evaluate: Callable[[], object]) -> int:
     one. A number in ``OMP_NUM_THREADS`` is taken as it is.
     """
     most = torch.get_num_threads()
-    if most == 1 or "OMP_NUM_THREADS" in os.environ:
+    if most == 1 or "OMP_NUM_THREADS" in os.environ or torch.cuda.is_available():
         return most
     with limited(1):
         alone = _seconds(evaluate)

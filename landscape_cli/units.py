@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-UnitKind = Literal["base", "line", "measure", "plane", "choice", "failure"]
+UnitKind = Literal["base", "line", "measure", "plane", "choice", "threads", "failure"]
 
 
 @dataclass(frozen=True, order=True)
@@ -18,7 +18,8 @@ class UnitKey:
     Attributes:
         checkpoint: position along the checkpoint axis; −1 for what concerns the whole run.
         kind: ``base`` (loss, gradient norm, noise floor), ``line``, ``measure``, ``plane``,
-            ``choice`` (strategy and chunk of the run) or ``failure`` (of a whole checkpoint).
+            ``choice`` (strategy and chunk of the run), ``threads`` (how many, `stop`) or
+            ``failure`` (of a whole checkpoint).
         name: the direction's label, the measure's name, the strategy's name.
         start: first point.
         stop: one past the last point.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -9,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from landscape_cli import batches, losses
+from landscape_cli.engine import micro_batches
 from landscape_cli.engine.choice import Choice, Request, choose
 from landscape_cli.engine.headings import Headings
 from landscape_cli.engine.layout import channels_last, prefers_channels_last, with_channels_last
@@ -19,9 +21,10 @@ from landscape_cli.engine.limit import limit
 from landscape_cli.engine.memory import recycled
 from landscape_cli.engine.steering import Steering
 from landscape_cli.engine.strategy import Line, Plane, Slice
-from landscape_cli.errors import LandscapeError, MeasurementError
+from landscape_cli.errors import CheckpointError, LandscapeError, MeasurementError
 from landscape_cli.measures.contract import SiteMeasure, SweepMeasure
 from landscape_cli.objective import Objective
+from landscape_cli.parameters import Tensors
 from landscape_cli.plan import Plan
 from landscape_cli.site import Site, noise_floor
 from landscape_cli.specs import ProbeSpec
@@ -96,7 +99,11 @@ class Worker:
             dtype=parameter.dtype,
             whole=self._loss.whole,
         )
-        return tuple(placed)
+        size = self.equipment.spec.micro_batch
+        if size is None:
+            return tuple(placed)
+        whole, mode = self._loss.whole, self.equipment.spec.norm_mode
+        return micro_batches.split(list(placed), size, model, whole=whole, norm_mode=mode)
 
     def _laid_out(self) -> tuple[batches.Batch, ...]:
         """Return the batches, images in the order of memory that the weights are in."""
@@ -129,6 +136,8 @@ class Worker:
         planned, spec = self.plan.checkpoints[checkpoint], self.equipment.spec
         remarks = list(self._load(checkpoint))
         objective = self._open_objective()
+        if spec.micro_batch is not None:
+            micro_batches.check_independence(objective)
         site = Site.survey(
             objective,
             label=planned.label,
@@ -166,6 +175,15 @@ class Worker:
         path = self.plan.checkpoints[checkpoint].path
         return load(self.equipment.model, Path(path)) if load and path else ()
 
+    def evaluation(self) -> Callable[[], object]:
+        """Return one evaluation of the gradient, at the first checkpoint that can be opened."""
+        for checkpoint in range(len(self.plan.checkpoints)):
+            try:
+                return self.site(checkpoint).objective.value_and_gradient
+            except LandscapeError:
+                continue  # what is in the way is reported where the checkpoint is measured
+        return lambda: None
+
     def base(self, checkpoint: int) -> UnitResult:
         """Measure L(θ₀), ‖g‖ and the noise floor."""
         site = self.site(checkpoint)
@@ -180,6 +198,12 @@ class Worker:
         """Measure the points start ≤ k < stop along a direction."""
         key = UnitKey(checkpoint, "line", label, start, stop)
         site = self.site(checkpoint)
+        if label not in self.plan.unscaled and math.isnan(site.learning_rate):
+            raise CheckpointError(
+                "the checkpoint does not say its learning rate",
+                seen=site.label,
+                hint="--lr X, the training step size that step multiples are multiples of",
+            )
         direction = self.headings.direction(label)
         if direction is None:
             return UnitResult(key, notices=(f"no checkpoint follows {site.label} to step towards",))
@@ -193,7 +217,7 @@ class Worker:
         return UnitResult(key, arrays, tuple(told))
 
     def _evaluate(
-        self, label: str, direction: list[Tensor], start: int, stop: int
+        self, label: str, direction: Tensors, start: int, stop: int
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         checkpoint, site = self._position, self.site(self._position)
         measures = self._sweep_measures(site)
