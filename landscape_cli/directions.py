@@ -16,14 +16,17 @@ from landscape_cli.parameters import Parameters, Tensors, norm, scaled
 
 def random(parameters: Parameters, seed: int, draw: int) -> list[Tensor]:
     """Return a Gaussian direction, the same on every device for the same seed and draw."""
-    direction = []
-    for index, tensor in enumerate(parameters.tensors):
-        generator = torch.Generator().manual_seed(
-            randomness.derived_seed(seed, "direction", draw, index)
-        )
-        values = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
-        direction.append(_like(values, tensor))
-    return direction
+    return [random_at(parameters, seed, draw, index) for index in range(len(parameters.tensors))]
+
+
+def random_at(parameters: Parameters, seed: int, draw: int, index: int) -> Tensor:
+    """Return one tensor of the Gaussian direction."""
+    tensor = parameters.tensors[index]
+    generator = torch.Generator().manual_seed(
+        randomness.derived_seed(seed, "direction", draw, index)
+    )
+    values = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
+    return _like(values, tensor)
 
 
 def random_filter(parameters: Parameters, seed: int, draw: int) -> list[Tensor]:
@@ -36,8 +39,14 @@ def random_filter(parameters: Parameters, seed: int, draw: int) -> list[Tensor]:
         Li, Xu, Taylor, Studer and Goldstein (2018), "Visualizing the loss landscape of neural
         nets", §4.
     """
-    drawn = random(parameters, seed, draw)
-    return [_filter_normalised(d, w) for d, w in zip(drawn, parameters.origin, strict=True)]
+    count = len(parameters.tensors)
+    return [random_filter_at(parameters, seed, draw, index) for index in range(count)]
+
+
+def random_filter_at(parameters: Parameters, seed: int, draw: int, index: int) -> Tensor:
+    """Return one tensor of the filter-normalised direction."""
+    drawn = random_at(parameters, seed, draw, index)
+    return _filter_normalised(drawn, parameters.origin[index])
 
 
 def _filter_normalised(direction: Tensor, weight: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -159,6 +160,40 @@ class Objective:
 
         return self._total(index, call=call)
 
+    def total_of(self, batch: Batch) -> Tensor:
+        """Return the summed loss of any batch at the model's present θ; float64, shape ()."""
+        return self._total(0, batch)
+
+    def value_and_reduction(self, reduce: Callable[[int, Tensor | None], None]) -> Tensor:
+        """Return L(θ), and hand ∇L to `reduce` a tensor at a time, so that it is never whole.
+
+        `reduce` is called once for the position of every tensor of θ, with None where the loss
+        does not reach. Only for a single batch: several would have to be added up first.
+        """
+        (batch,) = self.batches
+        tensors = self.parameters.tensors
+        waiting = set(range(len(tensors)))
+
+        def receive(position: int, tensor: Tensor) -> None:
+            gradient, tensor.grad = tensor.grad, None
+            waiting.discard(position)
+            reduce(position, gradient)
+
+        with ExitStack() as stack:
+            stack.enter_context(_set_aside(tensors))
+            for position, tensor in enumerate(tensors):
+                hook = tensor.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                    partial(receive, position)
+                )
+                stack.callback(hook.remove)
+            with self.still(0), torch.enable_grad():
+                value = self._total(0, batch) / self.divisor
+            if value.requires_grad:
+                torch.autograd.backward(value, inputs=list(tensors))
+        for position in sorted(waiting):
+            reduce(position, None)
+        return value.detach()
+
     def _total(
         self, index: int, batch: Batch | None = None, call: Callable[..., Any] | None = None
     ) -> Tensor:
@@ -290,6 +325,19 @@ def twice_differentiable() -> Iterator[None]:
 
     with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
         yield
+
+
+@contextmanager
+def _set_aside(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Keep the gradients that somebody accumulated in the tensors out of the way."""
+    kept = [tensor.grad for tensor in tensors]
+    for tensor in tensors:
+        tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, gradient in zip(tensors, kept, strict=True):
+            tensor.grad = gradient
 
 
 @contextmanager

@@ -9,11 +9,18 @@ import torch
 from torch import Tensor
 
 from landscape_cli import checkpoints, directions
+from landscape_cli.engine.memory import available_bytes
 from landscape_cli.engine.plane import check_memory, principal_components, project
+from landscape_cli.engine.regenerated import Regenerated
 from landscape_cli.errors import MeasurementError
+from landscape_cli.parameters import Tensors
 from landscape_cli.planes import COMPONENTS
 from landscape_cli.site import Site
 from landscape_cli.specs import DirectionSpec
+
+DRAWN = ("random", "random-filter")
+KEPT_COPIES = 4
+"""Copies of θ that must fit into the free memory before a random direction is kept in it."""
 
 
 class Headings:
@@ -39,10 +46,10 @@ class Headings:
         self._path = self._trajectory[position]
         self._following = next(iter(self._trajectory[position + 1 :]), None)
         self._changed = changed
-        self._axes: tuple[tuple[str, str], tuple[list[Tensor], list[Tensor]]] | None = None
-        self._kept: tuple[str, list[Tensor] | None] | None = None
+        self._axes: tuple[tuple[str, str], tuple[Tensors, Tensors]] | None = None
+        self._kept: tuple[str, Tensors | None] | None = None
 
-    def direction(self, label: str) -> list[Tensor] | None:
+    def direction(self, label: str) -> Tensors | None:
         """Return d for a label, scaled as its kind is; None where there is nothing to go to.
 
         The direction ``gradient`` is g itself, not a copy.
@@ -55,7 +62,7 @@ class Headings:
             self._kept = (label, self.make(label))
         return self._kept[1]
 
-    def axes(self, labels: tuple[str, str]) -> tuple[list[Tensor], list[Tensor]]:
+    def axes(self, labels: tuple[str, str]) -> tuple[Tensors, Tensors]:
         """Return d₁ and d₂ of a plane, kept until another plane or direction is asked for.
 
         Raises:
@@ -67,7 +74,7 @@ class Headings:
             self._axes = (labels, self._make_axes(labels))
         return self._axes[1]
 
-    def _make_axes(self, labels: tuple[str, str]) -> tuple[list[Tensor], list[Tensor]]:
+    def _make_axes(self, labels: tuple[str, str]) -> tuple[Tensors, Tensors]:
         if labels == COMPONENTS:
             first, second = principal_components(self._displacements())
             return first, second
@@ -103,18 +110,20 @@ class Headings:
         ]
         return torch.cat(rows)
 
-    def make(self, label: str) -> list[Tensor] | None:
+    def make(self, label: str) -> Tensors | None:
         """Return d for a label as a new direction, which is not kept here."""
         spec = DirectionSpec.of_label(label)
         if spec.kind == "gradient":
             return self._site.gradient
         found = self._raw(spec, label)
-        if found is None or not spec.scaled:
+        if found is None or not spec.scaled or isinstance(found, Regenerated):
             return found
         return directions.scaled_to(found, self._site.gradient_norm)
 
-    def _raw(self, spec: DirectionSpec, label: str) -> list[Tensor] | None:
+    def _raw(self, spec: DirectionSpec, label: str) -> Tensors | None:
         parameters, seed = self._site.parameters, self._site.seed
+        if spec.kind in DRAWN and self._short_of_memory():
+            return self._regenerated(spec)
         if spec.kind == "random":
             return directions.random(parameters, seed, int(spec.argument))
         if spec.kind == "random-filter":
@@ -128,6 +137,16 @@ class Headings:
                 return None
             return directions.towards(parameters, self.weights(self._following))
         raise MeasurementError("no such direction", seen=label, hint="see landscape probe --help")
+
+    def _short_of_memory(self) -> bool:
+        origin = self._site.parameters.origin
+        theta = sum(tensor.numel() * tensor.element_size() for tensor in origin)
+        return available_bytes(origin[0].device) < KEPT_COPIES * theta
+
+    def _regenerated(self, spec: DirectionSpec) -> Tensors:
+        make = Regenerated.random if spec.kind == "random" else Regenerated.random_filter
+        length = self._site.gradient_norm
+        return make(self._site.parameters, self._site.seed, int(spec.argument), length)
 
     def weights(self, path: Path) -> list[Tensor]:
         """Return another checkpoint's values of θ."""

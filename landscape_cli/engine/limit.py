@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from landscape_cli.errors import MeasurementError
-from landscape_cli.parameters import norm, squared_difference
+from landscape_cli.parameters import Tensors, norm, squared_difference
 from landscape_cli.site import Site
 
 
-def limit(site: Site, direction: list[Tensor], notices: list[str]) -> float:
+def limit(site: Site, direction: Tensors, notices: list[str]) -> float:
     """Return ‖H d‖ ÷ ‖d‖, by finite differences where the model has no second derivative."""
     try:
         return site.objective.directional_curvature(direction)
@@ -19,7 +18,7 @@ def limit(site: Site, direction: list[Tensor], notices: list[str]) -> float:
         return _difference_curvature(site, direction)
 
 
-def _difference_curvature(site: Site, direction: list[Tensor]) -> float:
+def _difference_curvature(site: Site, direction: Tensors) -> float:
     """Return ‖∇L(θ₀ + εd) − ∇L(θ₀ − εd)‖ ÷ ‖2εd‖ with ε = eps^⅓ ‖θ₀‖ ÷ ‖d‖."""
     length = norm(direction)
     if not length:

@@ -16,6 +16,9 @@ from landscape_cli.objective import Tap
 from landscape_cli.parameters import gradient_sums
 from landscape_cli.site import Site
 
+STREAMED = 20_000_000
+"""Parameters from which gradients are reduced one tensor at a time."""
+
 
 class Plain:
     """Move the model's own tensors, evaluate, reduce; read the results once at the end."""
@@ -63,13 +66,33 @@ class PlainSweep:
         """Return the columns of the point where the model is, on its device."""
         objective = self._site.objective
         distance = self._site.parameters.squared_distance()
-        if self._slice.gradients:
+        if self._slice.gradients and self._streams:
+            loss, sums = self._stream()
+        elif self._slice.gradients:
             loss, gradient = objective.value_and_gradient(self._tap)
             sums = gradient_sums(gradient, self._site.gradient)
         else:
             loss = objective.value()
             sums = torch.full((3,), torch.nan, dtype=torch.float64, device=loss.device)
         return torch.cat([loss.reshape(1), sums, distance.reshape(1)])
+
+    @property
+    def _streams(self) -> bool:
+        """Whether gradients are reduced as they come, so that θ has one copy less in memory."""
+        objective = self._site.objective
+        large = objective.parameters.count >= STREAMED
+        return large and len(objective.batches) == 1 and self._tap is None
+
+    def _stream(self) -> tuple[Tensor, Tensor]:
+        reference = self._site.gradient
+        sums = torch.zeros(3, dtype=torch.float64, device=self._site.parameters.device)
+
+        def reduce(position: int, gradient: Tensor | None) -> None:
+            g = reference[position]
+            part = [torch.zeros_like(g) if gradient is None else gradient]
+            sums.add_(gradient_sums(part, [g]).to(sums.device))
+
+        return self._site.objective.value_and_reduction(reduce), sums
 
 
 class Taps:
