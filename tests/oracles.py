@@ -189,3 +189,48 @@ def activation_smoothness(
                 for a0, s0, a1, s1 in zip(*cut, strict=True):
                     beta[layer] = max(beta[layer], float((s1 - s0).norm() / (a1 - a0).norm()))
     return {"beta": beta, "quadratic_form": forms}
+
+
+def normalised(y: Tensor, gamma: Tensor, beta: Tensor, eps: float) -> Tensor:
+    """Write out batch normalisation of (N, units, …) by the batch's biased statistics."""
+    axes = [axis for axis in range(y.dim()) if axis != 1]
+    shape = [1, -1] + [1] * (y.dim() - 2)
+    mean = y.mean(axes, keepdim=True)
+    variance = ((y - mean) ** 2).mean(axes, keepdim=True)
+    return gamma.view(shape) * (y - mean) / torch.sqrt(variance + eps) + beta.view(shape)
+
+
+def normalisation_sides(
+    behind: Callable[[Tensor], Tensor], y: Tensor, gamma: Tensor, beta: Tensor, eps: float
+) -> dict[str, list[float]]:
+    """Return both sides of Theorems 4.1 and 4.2 from dense Hessians; `behind` maps z to L."""
+    y = y.detach()
+    z = normalised(y, gamma, beta, eps).detach()
+    through = lambda value: behind(normalised(value, gamma, beta, eps))  # noqa: E731
+    slope_y = torch.autograd.functional.jacobian(through, y).movedim(1, 0).flatten(1)
+    slope_z = torch.autograd.functional.jacobian(behind, z).movedim(1, 0).flatten(1)
+    m = slope_y.shape[1]
+    curve_y = torch.autograd.functional.hessian(through, y)
+    curve_z = torch.autograd.functional.hessian(behind, z)
+    sides: dict[str, list[float]] = {
+        name: []
+        for name in ("lipschitz_left", "lipschitz_right", "smoothness_left", "smoothness_right")
+    }
+    for unit in range(y.shape[1]):
+        values = y[:, unit].flatten()
+        sigma2 = ((values - values.mean()) ** 2).mean() + eps
+        hat = (values - values.mean()) / sigma2.sqrt()
+        v, g, factor = slope_y[unit], slope_z[unit], gamma[unit] ** 2 / sigma2
+        h_y, h_z = (_block(curve, y.dim(), unit, m) for curve in (curve_y, curve_z))
+        sides["lipschitz_left"].append(float(v @ v))
+        removed = g.sum() ** 2 / m + (g @ hat) ** 2 / m
+        sides["lipschitz_right"].append(float(factor * (g @ g - removed)))
+        sides["smoothness_left"].append(float(v @ h_y @ v))
+        shrink = gamma[unit] / (m * sigma2) * (g @ hat) * (v @ v)
+        sides["smoothness_right"].append(float(factor * (v @ h_z @ v) - shrink))
+    return sides
+
+
+def _block(curve: Tensor, dims: int, unit: int, m: int) -> Tensor:
+    """Return one unit's (m, m) block of a Hessian of shape (N, units, …, N, units, …)."""
+    return curve.select(1, unit).select(dims, unit).reshape(m, m)
