@@ -83,7 +83,9 @@ def summarised(run: Run) -> Run:
         rivalled = (rivals >= beta[..., None] * (1 - 1e-6)).any(-1)
     at_smallest = ~rivalled & np.isfinite(beta)
     rates = run["learning_rate"][:, None]
-    half = np.take_along_axis(change, at[..., None], -1)[..., 0] >= run["gradient_norm"][:, None] / 2
+    half = (
+        np.take_along_axis(change, at[..., None], -1)[..., 0] >= run["gradient_norm"][:, None] / 2
+    )
     group = "effective_smoothness"
     _add(run, f"{group}/beta", LINES, beta)
     _add(run, f"{group}/step_multiple_at_beta", LINES, run["step_multiple"][at])
@@ -95,7 +97,7 @@ def summarised(run: Run) -> Run:
 
 
 def changed(run: Run, **arrays: np.ndarray) -> Run:
-    """Return a copy with some variables replaced (``/`` in a path is ``__``), nothing worked out."""
+    """Return a copy with variables replaced (``/`` in a path is ``__``), nothing worked out."""
     variables = dict(run.variables)
     for name, values in arrays.items():
         path = name.replace("__", "/")
@@ -144,7 +146,9 @@ def with_measures(run: Run, *, layers: int = 5, seed: int = 0) -> Run:
     for group in ("conditioning", "normalisation_bounds"):
         _add(run, f"{group}/unit", ("unit",), units)
     for name in ("hessian", "preconditioned", "scaling"):
-        _add(run, f"conditioning/{name}", by_unit, 10 ** generator.uniform(1, 6, (count, len(units))))
+        _add(
+            run, f"conditioning/{name}", by_unit, 10 ** generator.uniform(1, 6, (count, len(units)))
+        )
     for name in ("lipschitz", "smoothness"):
         _add(run, f"normalisation_bounds/{name}_left", by_unit, positive(count, len(units)))
         _add(run, f"normalisation_bounds/{name}_right", by_unit, positive(count, len(units)))

@@ -67,7 +67,7 @@ def _asked_for_length(series: np.ndarray) -> int:
     if spectrum_at_zero <= 0:
         return 1
     ratio = 2 * (np.abs(reach) @ weights) ** 2 / (4 / 3 * spectrum_at_zero**2)
-    return round(float(ratio * count) ** (1 / 3))
+    return round(math.cbrt(float(ratio * count)))
 
 
 def _last_significant_lag(correlations: np.ndarray, count: int) -> int:

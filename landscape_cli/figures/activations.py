@@ -102,6 +102,9 @@ def _add_histogram(figure: go.Figure, item: Drawn, layer: str, column: int) -> N
     counts = np.asarray(item.at_checkpoints(HISTOGRAM)[:, place], dtype=np.float64)
     totals = counts.sum(axis=-1, keepdims=True)
     shares = np.divide(counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)
+    if not np.isfinite(shares).any():  # plotly has no colours for a map of nothing
+        figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=1, col=column)
+        return
     path = next(path for path in EDGES if path in item.run)
     edges = _edges_of(item.run, path, place)
     figure.add_trace(

@@ -46,6 +46,9 @@ def draw_heatmap(run: Run, *, label: str | None = None, direction: str = "gradie
 
 def _add_map(figure: go.Figure, values: np.ndarray, name: str, column: int) -> None:
     finite = values[np.isfinite(values)]
+    if not finite.size:  # plotly has no colours for a map of nothing
+        figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=1, col=column)
+        return
     logarithmic = theme.scale_of(finite).kind == "log"
     with np.errstate(divide="ignore", invalid="ignore"):
         shown = np.log10(values) if logarithmic else values
@@ -66,7 +69,6 @@ def _add_map(figure: go.Figure, values: np.ndarray, name: str, column: int) -> N
             customdata=theme.compact(values) if logarithmic else None,
             colorscale=theme.SEQUENTIAL,
             colorbar=bar,
-            showscale=bool(finite.size),
             hoverongaps=False,
             name=name,
             hovertemplate="%{customdata:.4g}" if logarithmic else "%{z:.4g}",
@@ -109,6 +111,7 @@ def _set_ticks(figure: go.Figure, item: Drawn, column: int) -> None:
         tickvals=places.tolist(),
         ticktext=[f"{item.x[place]:.0f}" for place in places],
         showgrid=False,
+        type="linear",
         range=[-0.5, len(item.x) - 0.5],
         row=1,
         col=column,
@@ -117,6 +120,7 @@ def _set_ticks(figure: go.Figure, item: Drawn, column: int) -> None:
         tickvals=rows.tolist(),
         ticktext=[f"{multiples[row]:.3g}" for row in rows],
         showgrid=False,
+        type="linear",
         range=[-0.5, len(multiples) - 0.5],
         row=1,
         col=column,

@@ -92,7 +92,7 @@ def _section(section: Section, numbers: Iterable[int]) -> str:
     parts.extend(_table(table) for table in section.tables)
     for item in section.figures:
         panel = item if isinstance(item, Panel) else Panel(item)
-        parts.append(_panel(panel, f"figure-{next(iter(numbers))}"))
+        parts.append(_panel(panel, f"figure-{next(iter(numbers))}", under=section.title))
     parts.append("</section>")
     return "\n".join(part for part in parts if part)
 
@@ -134,12 +134,14 @@ def _cell(cell: Cell) -> tuple[str, str]:
     return ' class="number"', escape(f"{float(cell):.4g}")
 
 
-def _panel(panel: Panel, identifier: str) -> str:
+def _panel(panel: Panel, identifier: str, under: str) -> str:
     variants = panel.variants()
     first = next(iter(variants.values()))
     title = panel.title or _title(first)
     height = max(int(figure.layout.height or 450) for figure in variants.values())
-    parts = [f'<figure id="{identifier}" class="panel">', f"<h3>{escape(title)}</h3>"]
+    parts = [f'<figure id="{identifier}" class="panel">']
+    if title and title != under:
+        parts.append(f"<h3>{escape(title)}</h3>")
     if len(variants) > 1:
         options = "".join(
             f'<option value="{index}">{escape(shortened(name, 80))}</option>'

@@ -65,6 +65,17 @@ def draw_contour(run: Run, *, label: str | None = None, checkpoint: int = -1) ->
     surface = _Surface.of(run, checkpoint)
     figure = theme.new_figure(f"{label or run.label}: loss over a plane", height=560)
     _add_not_finite(figure, surface)
+    if np.isfinite(surface.loss).any():  # plotly has no colours for a map of nothing
+        _add_contours(figure, surface)
+    _add_trajectory(figure, run)
+    theme.name_axis(figure, "x", f"along {theme.neutral(surface.names[0])}")
+    theme.name_axis(figure, "y", f"along {theme.neutral(surface.names[1])}")
+    figure.update_xaxes(showgrid=False)
+    figure.update_yaxes(showgrid=False)
+    return figure
+
+
+def _add_contours(figure: go.Figure, surface: _Surface) -> None:
     figure.add_trace(
         go.Contour(
             x=theme.compact(surface.x),
@@ -79,12 +90,6 @@ def draw_contour(run: Run, *, label: str | None = None, checkpoint: int = -1) ->
             hovertemplate="loss %{customdata:.4g}<br>(%{x:.3g}, %{y:.3g})<extra></extra>",
         )
     )
-    _add_trajectory(figure, run)
-    theme.name_axis(figure, "x", f"along {theme.neutral(surface.names[0])}")
-    theme.name_axis(figure, "y", f"along {theme.neutral(surface.names[1])}")
-    figure.update_xaxes(showgrid=False)
-    figure.update_yaxes(showgrid=False)
-    return figure
 
 
 def draw_surface(run: Run, *, label: str | None = None, checkpoint: int = -1) -> go.Figure:

@@ -132,7 +132,8 @@ def log_scale(low: float, high: float) -> Scale:
     """
     first, last = np.floor(np.log10(np.array([low / 2, high * 2])))
     every = max(1, int(np.ceil((last - first) / 8)))
-    steps = (1, 2, 5) if last - first <= 4 else (1,)
+    decades = np.log10(high / low)
+    steps = (1, 2, 3, 4, 5, 7) if decades <= 1 else (1, 2, 5) if decades <= 3 else (1,)
     powers = np.arange(first, last + 1, every)
     return Scale("log", tuple(float(f"{step}e{power:.0f}") for power in powers for step in steps))
 
