@@ -20,10 +20,10 @@ class CheckpointInfo:
     Attributes:
         path: the file or folder.
         label: short name, unique within a trajectory.
-        format: ``safetensors``, ``torch``, ``lightning``, …
+        format: ``safetensors``, ``torch``, ``lightning``, ``hugging-face``, ``distributed``.
         training_step: −1 where unknown.
-        learning_rate: step size of training, None where unknown.
-        sha256: hash of the tensors' bytes, as read from the file.
+        learning_rate: step size of training, None where unknown or zero.
+        sha256: hash of the file's bytes; of sorted names and bytes where there are several.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class Checkpoint:
     Attributes:
         info: path, label, step, learning rate, hash.
         tensors: the weights that a probe uses, by the names in the file.
-        variants: names of other sets of weights in the same file (``ema``, ``lora``).
+        variants: names of other sets of weights in the same checkpoint (``ema``, ``lora``, …).
         notes: what had to be done to read it, one line each.
     """
 

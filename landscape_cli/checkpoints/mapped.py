@@ -21,6 +21,7 @@ from landscape_cli.errors import CheckpointError
 
 _ALWAYS_ALLOWED_BYTES = 1 << 24
 """A view may repeat its storage (stride 0) up to this size, or that of the file."""
+_LONGEST_LINE = 1 << 24
 
 
 def map_file(path: Path) -> memoryview:
@@ -54,9 +55,15 @@ class Window:
         return bytes(self._data[start : start + size])
 
     def readline(self) -> bytes:
-        """Return the bytes up to and with the next newline."""
-        parts = []
+        """Return the bytes up to and with the next newline.
+
+        Raises:
+            DamagedError: If the line is longer than any that a pickle needs.
+        """
+        parts: list[bytes] = []
         while part := self.read(4096):
+            if len(parts) > _LONGEST_LINE // 4096:
+                raise DamagedError("a line does not end")
             end = part.find(b"\n") + 1
             if end:
                 self._position -= len(part) - end

@@ -8,6 +8,7 @@ choosing is ever called. Time and memory are linear in the bytes read, and bound
 
 from __future__ import annotations
 
+import itertools
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,10 +19,10 @@ from landscape_cli.checkpoints.mapped import Window
 
 _LARGEST_KEY = 2**61 - 2
 """Larger integers share hash values at will, which makes a dictionary slow."""
-_MOST_INSTRUCTIONS = 10_000_000
+_MOST_INSTRUCTIONS = 5_000_000
 """A large model with its optimiser and history takes some hundred thousand."""
 _FREE_COPIES = 1 << 16
-"""Elements that calls may copy from their arguments, beyond two for each byte of the pickle."""
+"""Elements that calls may copy from their arguments; beyond it, two for each byte read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,14 +87,13 @@ def load(stream: Window, build: Build, persistent: Persistent = refuse_persisten
     """
     machine = _Machine(build, persistent)
     start = stream.tell()
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(cast("IO[bytes]", stream))):
+    instructions = pickletools.genops(cast("IO[bytes]", stream))
+    for opcode, argument, _ in itertools.islice(instructions, _MOST_INSTRUCTIONS):
         if opcode.name == "STOP":
             return machine.stack.pop()
         machine.run(opcode.name, argument)
-        if machine.copied > 2 * (stream.tell() - start) + _FREE_COPIES:
+        if machine.copied > _FREE_COPIES and machine.copied > 2 * (stream.tell() - start):
             raise DamagedError("a pickle copies its values over and over")
-        if count >= _MOST_INSTRUCTIONS:
-            break
     raise DamagedError("a pickle does not end")
 
 
@@ -108,14 +108,16 @@ class _Machine:
 
     def run(self, name: str, argument: Any) -> None:
         """Carry out one instruction."""
-        if name in _LITERALS:
-            self.stack.append(argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name]())
-        elif name in _INSTRUCTIONS:
-            _INSTRUCTIONS[name](self, argument)
-        elif name not in _IGNORED:
+        instruction = _INSTRUCTIONS.get(name)
+        if instruction is None:
             raise DamagedError(f"a pickle uses {name}, which no checkpoint needs")
+        instruction(self, argument)
+
+    def push(self, argument: Any) -> None:
+        self.stack.append(argument)
+
+    def ignore(self, _: Any) -> None:
+        pass
 
     def _since_mark(self) -> list[Any]:
         values, self.stack = self.stack, self._marked.pop()
@@ -146,13 +148,10 @@ class _Machine:
     def get(self, index: int) -> None:
         self.stack.append(self._memo[index])
 
-    def tuple_of(self, size: int) -> Callable[[Any], None]:
-        def make(_: Any) -> None:
-            if len(self.stack) < size:
-                raise DamagedError("a pickle takes from an empty stack")
-            self.stack[-size:] = [tuple(self.stack[-size:])]
-
-        return make
+    def tuple_of(self, size: int) -> None:
+        if len(self.stack) < size:
+            raise DamagedError("a pickle takes from an empty stack")
+        self.stack[-size:] = [tuple(self.stack[-size:])]
 
     def tuple_since_mark(self, _: Any) -> None:
         values = self._since_mark()
@@ -252,23 +251,22 @@ class _Machine:
 
 
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
-_LITERALS = frozenset(
-    (
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-        *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
-        *("BYTEARRAY8", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    )
+_LITERALS = (
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    *("BYTEARRAY8", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
 )
-_CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_SET": set,
-}
 _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
+    **dict.fromkeys(_LITERALS, _Machine.push),
+    "PROTO": _Machine.ignore,
+    "FRAME": _Machine.ignore,
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "EMPTY_SET": lambda machine, _: machine.push(set()),
     "MARK": _Machine.mark,
     "POP": _Machine.pop,
     "POP_MARK": _Machine.pop_mark,
@@ -281,9 +279,9 @@ _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "BINGET": _Machine.get,
     "LONG_BINGET": _Machine.get,
     "TUPLE": _Machine.tuple_since_mark,
-    "TUPLE1": lambda machine, argument: machine.tuple_of(1)(argument),
-    "TUPLE2": lambda machine, argument: machine.tuple_of(2)(argument),
-    "TUPLE3": lambda machine, argument: machine.tuple_of(3)(argument),
+    "TUPLE1": lambda machine, _: machine.tuple_of(1),
+    "TUPLE2": lambda machine, _: machine.tuple_of(2),
+    "TUPLE3": lambda machine, _: machine.tuple_of(3),
     "LIST": _Machine.list_since_mark,
     "DICT": _Machine.dict_since_mark,
     "FROZENSET": _Machine.frozenset_since_mark,
@@ -303,7 +301,6 @@ _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "PERSID": _Machine.persist,
     "BINPERSID": _Machine.persist_stack,
 }
-_IGNORED = frozenset(("PROTO", "FRAME"))
 
 
 def key_of(value: Any) -> Any:

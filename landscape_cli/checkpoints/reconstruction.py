@@ -174,6 +174,11 @@ def _encoded(text: Any = "", encoding: Any = "latin1", *_: Any) -> bytes:
     return text.encode(encoding)
 
 
+def _bytes(*arguments: Any) -> Any:
+    """Rebuild empty bytes; other arguments would say how many to allocate."""
+    return Inert(Reference("builtins", "bytes"), arguments) if arguments else b""
+
+
 def _number_type(code: Any, *_: Any) -> Any:
     """Return a numpy dtype of plain numbers; anything else stays inert."""
     if isinstance(code, str) and code.lstrip("<>|=")[:1] in "biuf" and len(code) <= 4:
@@ -205,6 +210,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "numpy.core.multiarray.scalar": _number,
     "numpy._core.multiarray.scalar": _number,
     **{f"{home}.dict": _mapping for home in ("builtins", "__builtin__")},
+    **{f"{home}.bytes": _bytes for home in ("builtins", "__builtin__")},
     **{
         f"{home}.{kind}": _same
         for home in ("builtins", "__builtin__")

@@ -147,10 +147,11 @@ class _Walk:
         return self._remaining(mapping)
 
     def _remaining(self, mapping: Mapping[Any, Any]) -> tuple[dict[str, Entry], list[str]]:
+        skipped = (*EMA_KEYS, "state", "param_groups") if is_optimiser(mapping) else EMA_KEYS
         kept = {
             key: value
             for key, value in mapping.items()
-            if key not in EMA_KEYS and not is_optimiser(value)
+            if key not in skipped and not is_optimiser(value)
         }
         entries = dict(self._flatten(kept, "", 0))
         direct = any(isinstance(value, Entry) for value in kept.values())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from landscape_cli.checkpoints import folders
 from landscape_cli.checkpoints.contract import UNKNOWN_STEP, CheckpointInfo
-from landscape_cli.checkpoints.damage import listed
+from landscape_cli.checkpoints.damage import listed, readable
 from landscape_cli.checkpoints.reading import describe, hash_files, label_of
 from landscape_cli.errors import CheckpointError
 
@@ -38,7 +38,10 @@ def find(paths: Sequence[str | Path]) -> list[CheckpointInfo]:
     Raises:
         CheckpointError: If nothing is found, one is named twice, or none can be read.
     """
-    found = [item for path in paths for item in _expand(path)]
+    found = []
+    for path in paths:
+        with readable(Path(path)):
+            found += _expand(path)
     _refuse_repeats(found)
     infos = _describe_all(found)
     order = sorted(
@@ -134,7 +137,8 @@ def _describe_all(paths: Sequence[Path]) -> list[CheckpointInfo]:
 
 
 def _damaged(path: Path) -> CheckpointInfo:
-    files = (path,) if path.is_file() else tuple(folders.weight_files(path))
+    inside = () if path.is_file() else sorted(item for item in path.iterdir() if item.is_file())
+    files = tuple(inside) or (path,)
     return CheckpointInfo(
         path, label_of(path), DAMAGED, UNKNOWN_STEP, None, hash_files(path, files)
     )
