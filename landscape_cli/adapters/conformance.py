@@ -158,17 +158,7 @@ def _check_repeatable(model: nn.Module, again: nn.Module) -> None:
 def _check_forward(model: nn.Module, batch: Any) -> None:
     import torch
 
-    from landscape_cli.batches import Batch
-
-    output: Any = None
-    try:
-        split = Batch.split(batch, model)
-        output = model(*split.inputs, **split.keywords)
-    except (Exception, SystemExit) as error:
-        text = str(error).splitlines()[0] if isinstance(error, LandscapeError) else describe(error)
-        raise ConformanceError(
-            "the model does not take the batch", seen=text, hint="check the batch that was given"
-        ) from error
+    output = _output(model, batch)
     floating = [t for t in _tensors(output) if t.is_floating_point() and t.requires_grad]
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if floating:
@@ -180,6 +170,30 @@ def _check_forward(model: nn.Module, batch: Any) -> None:
         seen=f"{type(output).__name__} with {len(floating)} differentiable tensors",
         hint="do not detach the output, nor compute it under no_grad",
     )
+
+
+def _output(model: nn.Module, batch: Any) -> Any:
+    """Return what the model makes of the batch, without its target or, as some need it, with."""
+    try:
+        return _call(model, batch, whole=False)
+    except (Exception, SystemExit) as error:
+        try:
+            return _call(model, batch, whole=True)
+        except (Exception, SystemExit):
+            known = isinstance(error, LandscapeError)
+            seen = str(error).splitlines()[0] if known else describe(error)
+            raise ConformanceError(
+                "the model does not take the batch",
+                seen=seen,
+                hint="check the batch that was given",
+            ) from error
+
+
+def _call(model: nn.Module, batch: Any, *, whole: bool) -> Any:
+    from landscape_cli.batches import Batch
+
+    split = Batch.split(batch, model, whole=whole)
+    return model(*split.inputs, **split.keywords)
 
 
 def _check_refusals(adapter: Callable[..., Any], target: str, options: dict[str, Any]) -> None:

@@ -44,6 +44,16 @@ def test_sample_adapters_conform() -> None:
     check_data_adapter(build_data, "gaussian", samples=8)
 
 
+class OwnLoss(nn.Linear):
+    def forward(self, x, labels):
+        return nn.functional.cross_entropy(super().forward(x), labels)
+
+
+def test_a_model_that_needs_the_target_conforms() -> None:
+    batch = {"x": BATCH[0], "labels": BATCH[1]}
+    check_model_adapter(lambda target: refuse(target) or OwnLoss(3, 2), "good", batch)
+
+
 class Detached(nn.Linear):
     def forward(self, x):
         return super().forward(x).detach()
