@@ -176,10 +176,10 @@ def _output(model: nn.Module, batch: Any) -> Any:
     """Return what the model makes of the batch, without its target or, as some need it, with."""
     try:
         return _call(model, batch, whole=False)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a forward pass may raise anything
         try:
             return _call(model, batch, whole=True)
-        except (Exception, SystemExit):
+        except (Exception, SystemExit):  # noqa: BLE001
             known = isinstance(error, LandscapeError)
             seen = str(error).splitlines()[0] if known else describe(error)
             raise ConformanceError(
