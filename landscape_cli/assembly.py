@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,9 @@ class _Assembly:
     """The arrays of a run while they are being filled."""
 
     def __init__(self, plan: Plan, units: Iterable[UnitResult]) -> None:
-        self.plan = plan
         self.units: dict[UnitKey, UnitResult] = {unit.key: unit for unit in units}
+        self.asked = plan.step_multiples
+        self.plan = plan = replace(plan, step_multiples=self._step_axis(plan))
         self.shape = (len(plan.checkpoints), len(plan.directions), len(plan.step_multiples))
         self.variables: dict[str, Variable] = {}
         self.arrays: dict[str, np.ndarray] = {}
@@ -69,6 +71,21 @@ class _Assembly:
         for name, fields in self.plan.measures.items():
             self._add_measure(name, fields)
         return Run(self.variables, self._attributes())
+
+    def _step_axis(self, plan: Plan) -> tuple[float, ...]:
+        """Return the grid, or the union of the grids of refined lines."""
+        if plan.step_tolerance is None:
+            return plan.step_multiples
+        lines = [
+            unit.arrays["multiples"] for unit in self.units.values() if "multiples" in unit.arrays
+        ]
+        return tuple(np.unique(np.concatenate([plan.step_multiples, *lines])).tolist())
+
+    def _columns_of(self, unit: UnitResult) -> Any:
+        """Return where along the step axis a line's points are."""
+        if "multiples" not in unit.arrays:
+            return slice(unit.key.start, unit.key.stop)
+        return np.searchsorted(self.plan.step_multiples, unit.arrays["multiples"])
 
     def _add(self, path: str, dims: tuple[str, ...], values: Any, about: tuple[str, str]) -> None:
         self.variables[path] = Variable(dims, np.asarray(values), *about)
@@ -114,6 +131,7 @@ class _Assembly:
         points = {name: np.full(self.shape, np.nan) for name in POINT_FIELDS}
         points["status"] = np.full(self.shape, NOT_MEASURED, dtype=np.uint8)
         self.arrays["limit"] = np.full(self.shape[:2], np.nan)
+        requested = np.zeros(self.shape, dtype=np.uint8)
         positions = {label: index for index, label in enumerate(self.plan.directions)}
         for key, unit in self.units.items():
             if key.kind != "line" or "columns" not in unit.arrays:
@@ -121,11 +139,16 @@ class _Assembly:
             place = (key.checkpoint, positions[key.name])
             norm = self.arrays["gradient_norm"][key.checkpoint]
             for name, values in point_arrays(unit.arrays["columns"], norm).items():
-                points[name][(*place, slice(key.start, key.stop))] = values
+                points[name][place][self._columns_of(unit)] = values
+            if "added" in unit.arrays:
+                requested[place][self._columns_of(unit)] = 1 + unit.arrays["added"]
             if "limit" in unit.arrays:
                 self.arrays["limit"][place] = float(unit.arrays["limit"])
         for name, values in points.items():
             self._add(name, POINTS, values, MEANINGS[name])
+        if self.plan.step_tolerance is not None:
+            meaning = "1 where the grid asked for the point, 2 where refinement did, 0 elsewhere"
+            self._add("step_requested", POINTS, requested, ("", meaning))
         floor = self.arrays["noise_floor"][:, None, None]
         below = (points["gradient_change"] <= floor).astype(np.uint8)
         meaning = "1 where the gradient change is not above the noise floor"
@@ -204,11 +227,28 @@ class _Assembly:
             sample = next(iter(placed.values()))
             lead = tuple(d for d in ("checkpoint", "direction") if d in field.dims)
             shape = self.shape[: len(lead)] if lead != ("direction",) else self.shape[1:2]
+            sample, placed = self._spread(field, sample, placed)
             whole = np.full(shape + sample.shape, _blank(field.dtype), dtype=_dtype(field.dtype))
             for place, values in placed.items():
                 whole[place[: len(lead)]] = values
             about = (field.unit, field.meaning)
             self._add(f"{name}/{field_name}", field.dims, whole, about)
+
+    def _spread(
+        self, field: Field, sample: np.ndarray, placed: dict[tuple[int, int], np.ndarray]
+    ) -> tuple[np.ndarray, dict[tuple[int, int], np.ndarray]]:
+        """Put arrays that a measure has on the grid's steps on the axis of all steps."""
+        if "step" not in field.dims or len(self.asked) == self.shape[2]:
+            return sample, placed
+        own = [dim for dim in field.dims if dim not in ("checkpoint", "direction")]
+        axis = own.index("step")
+        where = np.searchsorted(self.plan.step_multiples, self.asked)
+        shape = (*sample.shape[:axis], self.shape[2], *sample.shape[axis + 1 :])
+        spread = {}
+        for place, values in placed.items():
+            spread[place] = np.full(shape, _blank(field.dtype), dtype=_dtype(field.dtype))
+            np.moveaxis(spread[place], axis, 0)[where] = np.moveaxis(values, axis, 0)
+        return next(iter(spread.values())), spread
 
     def _placed(
         self, name: str, field_name: str, field: Field
@@ -266,7 +306,7 @@ class _Assembly:
             if key.kind == "line":
                 finished[key.checkpoint, key.name] += key.stop - key.start
         lines = all(
-            finished[index, name] >= self.shape[2]
+            finished[index, name] >= len(self.asked)
             for index in range(self.shape[0])
             for name in self.plan.directions
         )

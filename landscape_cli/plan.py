@@ -16,6 +16,7 @@ import numpy as np
 
 from landscape_cli.measures.contract import Field
 from landscape_cli.planes import PlaneSpec
+from landscape_cli.specs import parse_tolerance
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,25 @@ class Plan:
 
     def step_sizes(self, checkpoint: int, direction: str) -> np.ndarray:
         """Return a of every step, float64, shape (step,): lr × multiple, or the multiple."""
-        multiples = np.asarray(self.step_multiples, dtype=np.float64)
-        rate = self.checkpoints[checkpoint].learning_rate
+        return np.asarray(self.step_multiples) * self.step_factor(checkpoint, direction)
+
+    def step_factor(self, checkpoint: int, direction: str) -> float:
+        """Return a ÷ multiple: the learning rate, or 1 where multiples are a itself."""
         if direction in self.unscaled:
-            return multiples
-        return multiples * (np.nan if rate is None else rate)
+            return 1.0
+        rate = self.checkpoints[checkpoint].learning_rate
+        return np.nan if rate is None else rate
 
     @property
     def points(self) -> int:
         """How many points the run has, on lines and on planes."""
         lines = len(self.checkpoints) * len(self.directions) * len(self.step_multiples)
         return lines + (self.plane.points * len(self.plane_checkpoints) if self.plane else 0)
+
+    @property
+    def step_tolerance(self) -> float | None:
+        """The tolerance to which lines are refined, None where the steps are given."""
+        return parse_tolerance(self.settings.get("steps", ""))
 
     @cached_property
     def plane(self) -> PlaneSpec | None:

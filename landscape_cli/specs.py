@@ -157,6 +157,37 @@ class StepGrid:
         return f"{self.low:g}:{self.high:g}:{self.count}:{self.spacing}"
 
 
+AUTO_GRID = "0.5:4:9:log"
+"""The steps that ``--steps auto`` starts from."""
+AUTO_TOLERANCE = 0.01
+
+
+def parse_tolerance(steps: str) -> float | None:
+    """Return the tolerance in ``auto[:TOL]``, None for steps that are given.
+
+    Raises:
+        SpecError: If it is not a number between 1e-6 and 1.
+
+    Example:
+        >>> parse_tolerance("auto:0.001")
+        0.001
+    """
+    word, _, text = steps.partition(":")
+    if word != "auto":
+        return None
+    try:
+        tolerance = float(text) if text else AUTO_TOLERANCE
+    except ValueError:
+        tolerance = math.nan
+    if not 1e-6 <= tolerance < 1:
+        raise SpecError(
+            "the tolerance of the steps is not between 1e-6 and 1",
+            seen=steps,
+            hint="--steps auto:0.01",
+        )
+    return tolerance
+
+
 _COUNTED = ("random", "random-filter")
 _TARGETED = ("toward", "file")
 
@@ -281,8 +312,13 @@ class ProbeSpec:
             PlaneSpec.parse(self.plane, self.plane_steps)
 
     def step_grid(self) -> StepGrid:
-        """Return the parsed steps."""
-        return StepGrid.parse(self.steps)
+        """Return the parsed steps; those that a refined line starts from."""
+        return StepGrid.parse(AUTO_GRID if self.step_tolerance is not None else self.steps)
+
+    @property
+    def step_tolerance(self) -> float | None:
+        """The tolerance of ``--steps auto[:TOL]``, None where the steps are given."""
+        return parse_tolerance(self.steps)
 
     def direction_specs(self) -> tuple[DirectionSpec, ...]:
         """Return the parsed directions."""

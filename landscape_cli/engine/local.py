@@ -23,14 +23,17 @@ Task = tuple[UnitKey, Callable[[Worker], UnitResult]]
 
 def tasks(plan: Plan, checkpoint: int, unit_points: int) -> Iterator[Task]:
     """Yield the units of one checkpoint in their order, each with what measures it."""
+    whole = unit_points
     yield UnitKey(checkpoint, "base"), lambda worker: worker.base(checkpoint)
     count = len(plan.step_multiples)
+    if plan.step_tolerance is not None:
+        unit_points = count  # a line is refined as a whole
     for label in plan.directions:
         for start in range(0, count, unit_points):
             stop = min(start + unit_points, count)
             key = UnitKey(checkpoint, "line", label, start, stop)
             yield key, partial(_line, key)
-    yield from _plane_tasks(plan, checkpoint, unit_points)
+    yield from _plane_tasks(plan, checkpoint, whole)
     for name in plan.provenance.get("site_measures", ()):
         yield UnitKey(checkpoint, "measure", name), partial(_measure, checkpoint, name)
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from landscape_cli import batches, losses
 from landscape_cli.engine import micro_batches
+from landscape_cli.engine.adaptive import refine
 from landscape_cli.engine.choice import Choice, Request, choose
 from landscape_cli.engine.headings import Headings
 from landscape_cli.engine.layout import channels_last, prefers_channels_last, with_channels_last
@@ -207,8 +208,12 @@ class Worker:
         direction = self.headings.direction(label)
         if direction is None:
             return UnitResult(key, notices=(f"no checkpoint follows {site.label} to step towards",))
-        columns, rows = self._evaluate(label, direction, start, stop)
-        arrays = {"columns": columns}
+        if self.plan.step_tolerance is None:
+            sizes = self.plan.step_sizes(checkpoint, label)[start:stop]
+            columns, rows = self._evaluate(label, direction, sizes)
+            arrays = {"columns": columns}
+        else:
+            arrays, rows = self._refine(label, direction, self.plan.step_tolerance)
         told = list(self.steering.take_told())
         if start == 0:
             arrays["limit"] = np.array(limit(site, direction, told))
@@ -216,8 +221,25 @@ class Worker:
             arrays.update(self._summary(name, rows))
         return UnitResult(key, arrays, tuple(told))
 
+    def _refine(
+        self, label: str, direction: Tensors, tolerance: float
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Measure a line where it matters; its multiples are part of what is measured."""
+        site, start = self.site(self._position), np.asarray(self.plan.step_multiples)
+        factor = self.plan.step_factor(self._position, label)
+        line = refine(
+            lambda multiples: self._evaluate(label, direction, multiples * factor),
+            start,
+            tolerance,
+            site.gradient_norm,
+        )
+        if not line.settled:
+            self.steering.told.append(f"{label}: not settled after {len(line.multiples)} points")
+        arrays = {"columns": line.columns, "multiples": line.multiples, "added": line.added}
+        return arrays, line.rows
+
     def _evaluate(
-        self, label: str, direction: Tensors, start: int, stop: int
+        self, label: str, direction: Tensors, sizes: np.ndarray
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         checkpoint, site = self._position, self.site(self._position)
         measures = self._sweep_measures(site)
@@ -226,7 +248,7 @@ class Worker:
         # Observers belong to one unit: what they watch is prepared for it alone.
         identity = object() if observers else (checkpoint, label)
         sweep = self.steering.sweep(identity, site, line)
-        evaluated = sweep.evaluate(self.plan.step_sizes(checkpoint, label)[start:stop])
+        evaluated = sweep.evaluate(sizes)
         self.steering.revise()
         return evaluated
 
