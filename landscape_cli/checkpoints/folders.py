@@ -20,7 +20,8 @@ WEIGHT_STEMS = ("model", "pytorch_model", "diffusion_pytorch_model")
 
 def is_weight_file(path: Path) -> bool:
     """Whether a file looks like weights: not an optimiser's, scheduler's or generator's state."""
-    return path.suffix.lower() in SUFFIXES and not _NOT_WEIGHTS.search(path.stem) and path.is_file()
+    named = path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    return named and not _NOT_WEIGHTS.search(path.stem) and path.is_file()
 
 
 def is_shard(path: Path) -> bool:
