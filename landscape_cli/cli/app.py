@@ -77,7 +77,7 @@ class Commands(TyperGroup):
         self, args: Sequence[str] | None = None, **extra: Any
     ) -> NoReturn:
         """Run the program and end the process, whatever happens."""
-        extra["prog_name"] = "landscape"
+        extra["prog_name"] = usage.PROGRAM
         given = list(sys.argv[1:] if args is None else args)
         session = Session(debug="--debug" in given)
         extra.update(standalone_mode=False, obj=session)

@@ -9,7 +9,8 @@ import typer
 
 from landscape_cli.cli import output
 from landscape_cli.cli.configuration import merge_config
-from landscape_cli.cli.options import ProbeOptions, takes
+from landscape_cli.cli.options import takes
+from landscape_cli.cli.probe_options import ProbeOptions
 from landscape_cli.cli.progress import watch
 from landscape_cli.cli.usage import InterruptionError, UnfinishedError
 from landscape_cli.errors import SpecError
@@ -46,8 +47,6 @@ def _measure(options: ProbeOptions, settings: dict[str, Any]) -> Run:
             seen="--resume --overwrite",
             hint="choose one",
         )
-    if options.output is None:
-        output.say("note: without -o RUN.h5 what is measured is only shown", quiet=quiet)
     from landscape_cli.probing import probe as measure
 
     paths, model, data = (settings.pop(name) for name in ("checkpoints", "model", "data"))
@@ -97,7 +96,9 @@ def _render(run: Run, options: ProbeOptions) -> None:
         output.write_json(summary)
         return
     write_summary(summary)
-    if options.output is not None:
+    if options.output is None:
+        output.say("nothing was written: -o RUN.h5 keeps it", quiet=bool(options.quiet))
+    else:
         name = shlex.quote(options.output)
         report = shlex.quote(options.output.removesuffix(".h5") + ".html")
         output.say(f"next: landscape plot {name} -o {report}", quiet=bool(options.quiet))

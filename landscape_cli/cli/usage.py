@@ -11,6 +11,8 @@ import typer
 
 from landscape_cli.errors import LandscapeError, SpecError
 
+PROGRAM = "landscape"
+
 LONGEST_LINE = 400
 """Characters of an error line that are shown."""
 
@@ -69,28 +71,50 @@ def _place(error: Exception) -> str:
 
 
 def _wrong_usage(error: Any, given: Sequence[str]) -> SpecError:
-    command = error.ctx.command_path if error.ctx is not None else "landscape"
-    more = f"{command} --help"
-    option = getattr(error, "option_name", "")
-    parameter = getattr(error, "param", None)
-    kind = type(error).__name__
+    kind, parameter = type(error).__name__, getattr(error, "param", None)
+    more = f"{_command(error, given)} --help"
+    message = error.message.rstrip(".")
     if kind == "NoSuchOption":
-        close = sorted(error.possibilities or ())
-        hint = f"{', '.join(close)}, or {more}" if close else more
-        return SpecError(f"there is no option {option}", seen=shlex.join(given), hint=hint)
+        close = ", ".join(sorted(error.possibilities or ()))
+        hint = f"{close}, or {more}" if close else more
+        return SpecError(f"there is no option {error.option_name}", seen=_joined(given), hint=hint)
     if kind == "MissingParameter" and parameter is not None:
-        seen = shlex.join(given)
-        return SpecError(f"{_parameter_name(parameter)} is missing", seen=seen, hint=more)
+        return SpecError(f"{_name_of(parameter)} is missing", seen=_joined(given), hint=more)
     if kind == "BadParameter" and parameter is not None:
-        name = _parameter_name(parameter)
-        return SpecError(f"{name} has no such value", seen=error.message.rstrip("."), hint=more)
-    if kind == "BadOptionUsage":
-        return SpecError(error.message.rstrip("."), seen=shlex.join(given), hint=more)
-    what = error.message.rstrip(".")
-    return SpecError(what[:1].lower() + what[1:], seen=shlex.join(given), hint=more)
+        return SpecError(
+            f"{_name_of(parameter)} has no such value",
+            seen=_value_of(parameter, given) or message,
+            hint=f"{_lowered(message)}; {more}",
+        )
+    return SpecError(_lowered(message), seen=_joined(given), hint=more)
 
 
-def _parameter_name(parameter: Any) -> str:
+def _command(error: Any, given: Sequence[str]) -> str:
+    """Return the command that was meant, as far as the parser knew."""
+    if error.ctx is not None and error.ctx.command_path != PROGRAM:
+        return str(error.ctx.command_path)
+    named = next((item for item in given if not item.startswith("-")), "")
+    return f"{PROGRAM} {named}".rstrip()
+
+
+def _value_of(parameter: Any, given: Sequence[str]) -> str:
+    """Return the last value that was given to an option, empty if it cannot be told."""
+    for index in range(len(given) - 1, -1, -1):
+        name, separator, value = given[index].partition("=")
+        if name in parameter.opts:
+            return value if separator else next(iter(given[index + 1 :]), "")
+    return ""
+
+
+def _name_of(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return str(parameter.metavar or parameter.name).upper()
+        return str(parameter.metavar or parameter.name).rstrip(".")
     return str(max(parameter.opts, key=len))
+
+
+def _joined(given: Sequence[str]) -> str:
+    return shlex.join(given) or "(nothing)"
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
