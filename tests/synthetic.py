@@ -140,7 +140,7 @@ def with_measures(run: Run, *, layers: int = 5, seed: int = 0) -> Run:
     _add(run, "activations/mean", by_layer, generator.standard_normal((count, layers)))
     _add(run, "activations/variance", by_layer, positive(count, layers))
     edges = np.linspace(-4, 4, 21)
-    _add(run, "activations/bin_edge", ("layer", "bin_edge"), np.tile(edges, (layers, 1)))
+    _add(run, "activations/bin_edges", ("layer", "bin_edge"), np.tile(edges, (layers, 1)))
     histogram = generator.integers(0, 500, (count, layers, 20)).astype(float)
     _add(run, "activations/histogram", (*by_layer, "bin"), histogram)
     for group in ("conditioning", "normalisation_bounds"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path, PurePath
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from landscape_cli.compare.alignment import ALIGNMENTS, Align, Alignment, align_runs
@@ -169,3 +171,19 @@ def _warnings(sides: Sides, directions: Sequence[str]) -> list[str]:
         if not run.complete
     )
     return texts
+
+
+class _CallableModule(ModuleType):
+    """``landscape_cli.compare(...)`` works, though importing this module takes that name for it."""
+
+    def __call__(
+        self,
+        *runs: Run | str | Path,
+        labels: Sequence[str] | None = None,
+        align: Align = "step",
+        output: str | Path | None = None,
+    ) -> Comparison:
+        return compare(*runs, labels=labels, align=align, output=output)
+
+
+sys.modules[__name__].__class__ = _CallableModule

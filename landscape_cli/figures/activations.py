@@ -15,7 +15,9 @@ from landscape_cli.runs import Run
 
 GROUP = "activations"
 HISTOGRAM = f"{GROUP}/histogram"
-EDGES = (f"{GROUP}/bin_edge", f"{GROUP}/bin_edges", f"{GROUP}/edges")
+EDGES = tuple(
+    f"{GROUP}/{name}" for name in ("bin_edges", "histogram_edges", "edges", "bin_edge", "edge")
+)
 
 
 def draw_moments(

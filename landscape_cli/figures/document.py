@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import plotly.graph_objects as go
 
-from landscape_cli.errors import StoreError
+from landscape_cli.disk import replace_file
 
 Cell = str | float | int | None
 
@@ -112,36 +110,10 @@ class Report:
         Raises:
             StoreError: If it cannot be written.
         """
-        path = Path(path)
-        try:
-            _replace(path, self.html())
-        except OSError as error:
-            raise StoreError(
-                "the report cannot be written",
-                seen=f"{path}: {error.strerror}",
-                hint="-o in a folder that exists and can be written to",
-            ) from None
-        return path
+        replace_file(Path(path), self.html().encode(), what="the report")
+        return Path(path)
 
 
 def report(title: str, sections: Sequence[Section], **options: object) -> Report:
     """Return a report; `options` are the further fields of `Report`."""
     return Report(title, sections, **options)  # type: ignore[arg-type]
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

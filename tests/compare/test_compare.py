@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from synthetic import changed, damaged, summarised, synthetic_run
 
 from landscape_cli.compare import compare, name_runs
 from landscape_cli.errors import SpecError
+from landscape_cli.store import write
 
 
 def strict(comparison) -> dict:
@@ -203,3 +206,29 @@ def test_a_comparison_needs_two_labels():
 def test_default_names_are_as_short_as_tells_them_apart(sources, names):
     runs = [synthetic_run(1, source=source) for source in sources]
     assert name_runs(runs) == names
+
+
+def test_runs_can_be_given_as_files(tmp_path):
+    runs = [synthetic_run(seed=seed, directions=("gradient", "random:0")) for seed in (0, 1)]
+    paths = [tmp_path / "a.h5", tmp_path / "b.h5"]
+    for run, path in zip(runs, paths, strict=True):
+        write(run, path)
+    from_files = compare(*paths, labels=["A", "B"])
+    assert from_files.findings() == compare(*runs, labels=["A", "B"]).findings()
+
+
+def test_the_public_name_is_callable_however_often_and_loads_no_torch():
+    script = """
+import sys, landscape_cli as landscape
+import landscape_cli.compare, landscape_cli.figures.compared
+for _ in range(2):
+    try:
+        landscape.compare()
+    except landscape.LandscapeError as error:
+        print(error.what)
+print("torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:3] == ["a comparison needs two labels"] * 2 + ["False"]

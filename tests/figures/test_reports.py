@@ -136,7 +136,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.fdopen", fail)
+    monkeypatch.setattr("landscape_cli.disk.write_all", fail)
     with pytest.raises(StoreError, match="No space left"):
         built.write(target)
     assert target.read_text() == "before"
@@ -144,7 +144,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_a_report_in_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="could not be written"):
         figures.plot(synthetic_run(2), output=tmp_path / "no" / "report.html")
 
 
