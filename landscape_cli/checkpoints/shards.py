@@ -62,7 +62,5 @@ def inside(folder: Path, name: str) -> Path:
     if not any(real.is_relative_to(place) for place in allowed):
         raise DamagedError(f"a link leads out of the folder: {shown(name)}")
     if not real.is_file():
-        raise FileNotFoundError(
-            2, "a file that the checkpoint names is missing", str(folder / name)
-        )
-    return real
+        raise FileNotFoundError(2, f"it names {shown(name)}, which is missing")
+    return folder / name

@@ -39,7 +39,7 @@ EMA_KEYS = (
 )
 _EMA_PREFIXES = ("model_ema.", "ema_model.", "module_ema.", "ema.")
 _LORA_NAME = re.compile(r"(^|\.)lora_[A-Za-z]")
-_MOST_CHARACTERS = 1 << 26
+_MOST_CHARACTERS = 1 << 25
 """Of names, in one checkpoint; shared and nested values could otherwise multiply without end."""
 _DEEPEST = 200
 

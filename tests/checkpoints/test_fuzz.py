@@ -154,7 +154,9 @@ NAMES = st.sampled_from(
     ]
 )
 INSTRUCTION = st.one_of(
-    st.sampled_from([bytes([code]) for code in b"(N\x88\x89])}e\x85\x86\x87tRbsu20a1dlQ\x8f\x90\x94\x81"]),
+    st.sampled_from(list(b"(N\x88\x89])}e\x85\x86\x87tRbsu20a1dlQ\x8f\x90\x94\x81")).map(
+        lambda code: bytes([code])
+    ),
     NAMES.map(lambda name: b"c" + name.replace(" ", "\n").encode() + b"\n"),
     st.integers(0, 5).map(lambda n: b"h" + bytes([n])),
     st.integers(0, 5).map(lambda n: b"q" + bytes([n])),

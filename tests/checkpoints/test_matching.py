@@ -138,7 +138,7 @@ def test_a_prefix_that_leaves_tensors_over_is_an_error(net, other):
 
 
 def test_misshapen_tensors_show_both_shapes(net):
-    with pytest.raises(CheckpointError, match="4 tensors .* another shape") as error:
+    with pytest.raises(CheckpointError, match=r"4 tensors .* another shape") as error:
         match(net.state_dict(), _without_tie(make_net(width=4)))
     assert "conv.weight: (3, 1, 3, 3), not (4, 1, 3, 3)" in error.value.seen
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -224,7 +223,7 @@ def test_a_checkpoint_given_twice_is_an_error(tmp_path):
 
 def test_a_link_to_a_checkpoint_that_is_given_too_is_an_error(tmp_path):
     path = put(tmp_path / "a.pt")
-    os.symlink(path, tmp_path / "b.pt")
+    (tmp_path / "b.pt").symlink_to(path)
     with pytest.raises(CheckpointError, match="given twice"):
         find([tmp_path])
 
