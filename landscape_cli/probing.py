@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from landscape_cli import batches, checkpoints, store
+from landscape_cli import batches, checkpoints, losses, store
 from landscape_cli.checkpoints.contract import UNKNOWN_STEP, CheckpointInfo
 from landscape_cli.devices import choose_device, describe_device, deterministic, place_model
 from landscape_cli.engine import local
@@ -78,7 +78,7 @@ def probe(
     if target is not None:
         check_target(target, resume=resume, overwrite=overwrite)
     with ExitStack() as stack:
-        prepared = stack.enter_context(_Preparation(request))
+        prepared = stack.enter_context(Preparation(request))
         return _measure(prepared, target, overwrite=overwrite, progress=progress or Silent())
 
 
@@ -138,7 +138,7 @@ def _present_state(model: nn.Module) -> dict[str, str]:
     return {"device": str(parameter.device), "dtype": known}
 
 
-class _Preparation:
+class Preparation:
     """Everything that is built before measuring, and put back after it."""
 
     def __init__(self, request: Request) -> None:
@@ -146,7 +146,7 @@ class _Preparation:
         self.spec = request.spec
         self._stack = ExitStack()
 
-    def __enter__(self) -> _Preparation:
+    def __enter__(self) -> Preparation:
         with ExitStack() as stack:
             self._prepare(stack)
             self._stack = stack.pop_all()
@@ -162,6 +162,7 @@ class _Preparation:
         device = choose_device(spec.device)
         stack.enter_context(deterministic(allow_tf32=spec.allow_tf32))
         self.model = self._build_model(stack, device)
+        losses.resolve(spec.loss, self.model)  # so that one that is not there is told at once
         sample = batches.draw(self._open_data(), spec.batch_size, spec.batches, spec.seed)
         load = None if self.request.as_it_stands else partial(_load, weights=spec.weights)
         live = self.request.model is not None
@@ -260,7 +261,7 @@ def _load(model: nn.Module, path: Path, *, weights: str) -> list[str]:
 
 
 def _measure(
-    prepared: _Preparation, target: Path | None, *, overwrite: bool, progress: Progress
+    prepared: Preparation, target: Path | None, *, overwrite: bool, progress: Progress
 ) -> Run:
     plan = prepared.plan
     header = plan.to_header()

@@ -15,10 +15,10 @@ def limit(site: Site, direction: Tensors, notices: list[str]) -> float:
         return site.objective.directional_curvature(direction)
     except MeasurementError as error:
         notices.append(f"the limit is a central difference: {error.what} ({error.seen})")
-        return _difference_curvature(site, direction)
+        return difference_curvature(site, direction)
 
 
-def _difference_curvature(site: Site, direction: Tensors) -> float:
+def difference_curvature(site: Site, direction: Tensors) -> float:
     """Return ‖∇L(θ₀ + εd) − ∇L(θ₀ − εd)‖ ÷ ‖2εd‖ with ε = eps^⅓ ‖θ₀‖ ÷ ‖d‖."""
     length = norm(direction)
     if not length:

@@ -282,14 +282,14 @@ class Worker:
         spec, plan, site = self.equipment.spec, self.plan, self.site(checkpoint)
         if self._sweep_measures(site):
             return self.steering.adopt(Choice("plain"))
-        example = self._example(checkpoint)
+        example = self.example(checkpoint)
         if example is None:
             return self.steering.adopt(Choice("plain"))
         slice_, sizes = example
         request = Request(spec.strategy, spec.chunk, plan.points, len(sizes), sizes)
         return self.steering.adopt(choose(site, slice_, request))
 
-    def _example(self, checkpoint: int) -> tuple[Slice, np.ndarray] | None:
+    def example(self, checkpoint: int) -> tuple[Slice, np.ndarray] | None:
         """Return what most points of the run are like: a slice that can be made, and its points."""
         plan = self.plan
         if plan.plane is not None and 2 * plan.plane.points > plan.points // len(plan.checkpoints):
