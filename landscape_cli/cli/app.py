@@ -25,6 +25,7 @@ COMMANDS = (
     "inspect",
     "train",
     "adapters",
+    "doctor",
     "demo",
 )
 """Every command: a module of this package, with a function of the same name."""
