@@ -12,6 +12,7 @@ from landscape_cli.errors import StoreError
 from landscape_cli.journal import Journal, read
 from landscape_cli.runs import Run
 from landscape_cli.store.reading import Reader
+from landscape_cli.store.soundness import check
 
 _OTHER = "landscape show RUN.h5, a file that landscape probe wrote"
 
@@ -85,6 +86,7 @@ def _open_file(path: Path) -> Run:
 def _read_stream(stream: BinaryIO, path: Path) -> Run:
     size = os.fstat(stream.fileno()).st_size
     try:
+        check(stream)
         # Through Python's file, not by name: HDF5 would lock it, or mind who else has it open.
         with h5py.File(stream, "r") as file:
             return Reader(file, size).read()

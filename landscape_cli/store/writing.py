@@ -13,6 +13,7 @@ import numpy as np
 from landscape_cli.disk import replace_file
 from landscape_cli.errors import StoreError
 from landscape_cli.runs import FORMAT, FORMAT_VERSION, Run, Variable
+from landscape_cli.store.soundness import seal
 
 # Readable from HDF5 1.10 (2016) on; all of its metadata carry checksums.
 _LIBRARY = ("v110", "v110")
@@ -35,7 +36,7 @@ def write(run: Run, path: str | Path) -> None:
 
     Every dimension has one scale of its own name, attached to every axis that has it: a variable
     of the run where there is one, else an index from 0. Labels become UTF-8 strings, booleans
-    uint8, float16 float32; arrays carry checksums, large ones are compressed.
+    uint8, float16 float32; large arrays are compressed. The file ends in a hash of itself.
 
     Args:
         run: variables by path, attributes by name.
@@ -45,7 +46,7 @@ def write(run: Run, path: str | Path) -> None:
         StoreError: If the variables do not fit together, or the disk does not take the file; the
             file that was there is untouched.
     """
-    replace_file(Path(path), encode(run), what="the run")
+    replace_file(Path(path), seal(encode(run)), what="the run")
 
 
 def encode(run: Run) -> bytes:
@@ -168,12 +169,10 @@ def _check_fit(
 
 
 def _layout(values: np.ndarray) -> dict[str, Any]:
-    """Return how an array is stored: checksummed where it can be, compressed where it pays."""
-    if values.ndim == 0 or values.size == 0 or values.dtype == object:
+    """Return how an array is stored: compressed where it pays."""
+    if values.dtype == object or values.nbytes < _COMPRESSED_BYTES:
         return {}
-    if values.nbytes < _COMPRESSED_BYTES:
-        return {"chunks": values.shape, "fletcher32": True}
-    return {"chunks": True, "fletcher32": True, "compression": 4, "shuffle": True}
+    return {"chunks": True, "compression": 4, "shuffle": True}
 
 
 def _storable(path: str, values: np.ndarray) -> np.ndarray:
