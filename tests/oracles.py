@@ -234,3 +234,47 @@ def normalisation_sides(
 def _block(curve: Tensor, dims: int, unit: int, m: int) -> Tensor:
     """Return one unit's (m, m) block of a Hessian of shape (N, units, …, N, units, …)."""
     return curve.select(1, unit).select(dims, unit).reshape(m, m)
+
+
+def unit_hessian(
+    loss: Callable[[Weights], Tensor], weights: Weights, layer: str, unit: int
+) -> Tensor:
+    """Return the dense Hessian of the loss in (bias, weights) of a unit; a missing bias is 0.
+
+    `loss` takes all weights; a bias that is missing in the model is given all the same.
+    """
+    matrix = weights[f"{layer}.weight"]
+    bias = weights.get(f"{layer}.bias", torch.zeros(len(matrix), dtype=matrix.dtype))
+
+    def of_unit(values: Tensor) -> Tensor:
+        row, shift = values[1:].reshape(1, *matrix.shape[1:]), values[:1]
+        changed = {
+            **weights,
+            f"{layer}.weight": torch.cat([matrix[:unit], row, matrix[unit + 1 :]]),
+            f"{layer}.bias": torch.cat([bias[:unit], shift, bias[unit + 1 :]]),
+        }
+        return loss(changed)
+
+    start = torch.cat([bias[unit : unit + 1], matrix[unit].flatten()])
+    return torch.autograd.functional.hessian(of_unit, start)
+
+
+def condition(matrix: Tensor, rank: int | None = None) -> float:
+    """Return max|λ| ÷ min|λ| over the eigenvalues beyond n·ε of the largest.
+
+    A matrix of known lower rank has that many: rounding leaves more than n·ε of the others.
+    """
+    values = torch.linalg.eigvalsh((matrix + matrix.T) / 2).abs().sort(descending=True).values
+    kept = values[:rank]
+    kept = kept[kept > len(matrix) * 2.220446049250313e-16 * values.max()]
+    return float(kept.max() / kept.min())
+
+
+def preconditioner(features: Tensor) -> Tensor:
+    """Return P = UD of Lange et al. (2022), eq. 12, for features of shape (rows, n)."""
+    n = features.shape[1]
+    mean = features.mean(0)
+    deviation = ((features - mean) ** 2).mean(0).sqrt()
+    u = torch.eye(n + 1, dtype=torch.float64)
+    u[0, 1:] = -mean
+    return u @ torch.diag(torch.cat([torch.ones(1, dtype=torch.float64), 1 / deviation]))
