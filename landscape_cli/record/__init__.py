@@ -6,6 +6,8 @@ recorder.step(model, optimizer=optimizer, loss=loss)     # after optimizer.step(
 """
 
 from landscape_cli.record.history import read_history
+from landscape_cli.record.live import LiveProbe
+from landscape_cli.record.measuring import is_measuring
 from landscape_cli.record.recorder import Recorder
 
-__all__ = ["Recorder", "read_history"]
+__all__ = ["LiveProbe", "Recorder", "is_measuring", "read_history"]

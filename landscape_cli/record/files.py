@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from landscape_cli.disk import sync_folder
 from landscape_cli.errors import CheckpointError
 from landscape_cli.record.weights import Weights
 
 PATTERN = "step-*.safetensors"
+UNFINISHED = ".tmp"
 
 
 def file_name(step: int) -> str:
@@ -43,35 +46,36 @@ def write_checkpoint(path: Path, weights: Weights, metadata: Mapping[str, str]) 
     Raises:
         CheckpointError: If the disk or the format refuses.
     """
-
-    def write(temporary: Path) -> None:
-        save_file(dict(weights.tensors), temporary, metadata=dict(metadata))
-
+    temporary = path.with_name(f".{path.name}{UNFINISHED}")
     try:
-        replace_file(path, write)
+        save_file(dict(weights.tensors), temporary, metadata=dict(metadata))
+        _flush(temporary)
+        temporary.replace(path)
+        sync_folder(path.parent)
     except (OSError, SafetensorError, ValueError) as error:
         raise CheckpointError(
             "the checkpoint cannot be written",
             seen=f"{path}: {error}",
             hint="check the folder, its permissions and the space left",
         ) from error
-
-
-def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file beside `path`, and rename it once it is on the disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        _flush(temporary, os.O_RDWR)
-        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    if os.name == "posix":  # elsewhere a folder cannot be opened, and a rename is durable by itself
-        _flush(path.parent, os.O_RDONLY)
 
 
-def _flush(path: Path, mode: int) -> None:
-    descriptor = os.open(path, mode)
+def file_hash(path: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a recorder that was killed in the middle of writing has left."""
+    for path in folder.glob(f".{PATTERN}{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

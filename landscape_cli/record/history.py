@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -10,8 +11,8 @@ from typing import Any, TextIO
 import numpy as np
 from torch import Tensor
 
+from landscape_cli.disk import replace_file
 from landscape_cli.errors import CheckpointError
-from landscape_cli.record.files import replace_file
 
 NAME = "history.csv"
 STEP = "step"
@@ -71,14 +72,13 @@ class History:
             self._rewrite(earlier)
 
     def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
-        def write(temporary: Path) -> None:
-            with temporary.open("w", newline="", encoding="utf-8") as file:
-                writer = self._writer(file)
-                writer.writeheader()
-                writer.writerows(rows)
-
-        if self._columns:
-            replace_file(self.path, write)
+        if not self._columns:
+            return
+        text = io.StringIO()
+        writer = self._writer(text)
+        writer.writeheader()
+        writer.writerows(rows)
+        replace_file(self.path, text.getvalue().encode(), what="the history")
 
 
 def read_history(folder: str | Path) -> dict[str, np.ndarray]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from landscape_cli.errors import SpecError
-from landscape_cli.record.files import file_name, recorded, step_of, write_checkpoint
+from landscape_cli.record.files import (
+    file_hash,
+    file_name,
+    recorded,
+    remove_unfinished,
+    step_of,
+    write_checkpoint,
+)
 from landscape_cli.record.history import NAME, History, as_number
+from landscape_cli.record.live import LiveProbe
 from landscape_cli.record.schedule import Schedule
 from landscape_cli.record.weights import Weights
 
@@ -38,7 +48,9 @@ class Recorder:
             files for whoever finds them.
         existing: what to do with a recording that is in the folder already: ``error``,
             ``resume`` (keep it; steps that training goes through again are replaced) or
-            ``overwrite`` (delete its checkpoints and its history).
+            ``overwrite`` (delete its checkpoints, its history and its run).
+        probe: measures the landscape at the recorded steps, into one run file, instead of
+            keeping checkpoints or beside them.
 
     Raises:
         SpecError: If the folder holds a recording, or an argument cannot be meant.
@@ -62,10 +74,12 @@ class Recorder:
         schedule: str | None = None,
         specs: Mapping[str, str] | None = None,
         existing: Literal["error", "resume", "overwrite"] = "error",
+        probe: LiveProbe | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.schedule = Schedule.of(every, at, schedule)
         self.paths: list[Path] = []
+        self.probe = probe
         self._specs = _checked_specs(specs or {})
         self._writes = _is_first_process()
         self._last_step: int | None = None
@@ -73,13 +87,15 @@ class Recorder:
         if self._writes:
             self._prepare_folder(existing)
         self._history = History(self.folder / NAME)
+        atexit.register(_close_at_exit, weakref.ref(self))
 
     @property
     def last_step(self) -> int:
         """The training step of the last call; of the last checkpoint before one; else 0."""
         if self._last_step is not None:
             return self._last_step
-        return (step_of(self.paths[-1]) or 0) if self.paths else 0
+        steps = [step_of(path) or 0 for path in self.paths]
+        return max([*steps, *(self.probe.steps if self.probe else ())], default=0)
 
     def step(
         self,
@@ -103,11 +119,13 @@ class Recorder:
             metrics: more numbers for the history, by name.
 
         Returns:
-            The checkpoint, if the schedule has this step; None otherwise.
+            The checkpoint, or the run that it was measured into, if the schedule has this step;
+            None otherwise.
 
         Raises:
             SpecError: If the step is not larger than the last.
             CheckpointError: If the file cannot be written.
+            LandscapeError: If the first step that is to be measured cannot be.
         """
         step = self._next(step)
         rate = _rate(learning_rate, optimizer)
@@ -138,14 +156,19 @@ class Recorder:
             return None
         weights = Weights.of(model)
         path = self.folder / file_name(step)
-        write_checkpoint(path, weights, self._metadata(step, learning_rate, loss, weights))
+        kept = self.probe is None or self.probe.keep_checkpoints
+        if kept:
+            write_checkpoint(path, weights, self._metadata(step, learning_rate, loss, weights))
+            if path not in self.paths:
+                self.paths.append(path)
+        if self.probe is not None:
+            digest = file_hash(path) if kept else weights.content_hash()
+            path = self.probe.measure(model, step, learning_rate, digest)
         self._history.flush()
-        if path not in self.paths:
-            self.paths.append(path)
         return path
 
     def close(self) -> None:
-        """Write what waits of the history. More steps may follow."""
+        """Write what waits of the history; at the end of the process it happens by itself."""
         if self._writes:
             self._history.flush(last=True)
 
@@ -172,7 +195,10 @@ class Recorder:
                 "the folder of the recording is a file", seen=self.folder, hint="another folder"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(self.folder)
         present = [*recorded(self.folder), *self.folder.glob(NAME)]
+        if self.probe is not None and self.probe.open(self.folder).exists():
+            present.append(self.probe.open(self.folder))
         if present and existing == "error":
             raise SpecError(
                 "the folder holds a recording already",
@@ -184,6 +210,8 @@ class Recorder:
                 path.unlink()
         self.paths = recorded(self.folder)
         self._resumed = bool(present) and existing == "resume"
+        if self._resumed and self.probe is not None:
+            self.probe.resume()
 
     def _next(self, step: int | None) -> int:
         """Return the number of this step, and on the first one after a resume make way for it."""
@@ -207,6 +235,8 @@ class Recorder:
             if (step_of(path) or 0) >= step:
                 path.unlink(missing_ok=True)
         self.paths = recorded(self.folder)
+        if self.probe is not None:
+            self.probe.drop_from(step)
 
     def _metadata(
         self, step: int, rate: float | None, loss: float | Tensor | None, weights: Weights
@@ -219,6 +249,12 @@ class Recorder:
         if weights.tied:
             metadata["tied"] = json.dumps(weights.tied, sort_keys=True)
         return metadata
+
+
+def _close_at_exit(reference: weakref.ref[Recorder]) -> None:
+    recorder = reference()
+    if recorder is not None and recorder.folder.is_dir():
+        recorder.close()
 
 
 def _checked_specs(specs: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import index
+from typing import SupportsIndex
 
 from landscape_cli.errors import SpecError
 
@@ -53,8 +55,9 @@ class Schedule:
 
 
 def _whole(value: object, name: str, low: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= low:
-        return value
+    whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    if whole and index(value) >= low:  # type: ignore[arg-type]
+        return index(value)  # type: ignore[arg-type]
     raise SpecError(
         f"{name}= of the recorder is not a step",
         seen=repr(value),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from landscape_cli.errors import CheckpointError
@@ -44,20 +46,35 @@ class Weights:
                 tied[name] = twin
         return cls(_apart(kept), tied)
 
+    def content_hash(self) -> str:
+        """Return the sha256 of names, types, shapes and bytes, the same wherever they are kept."""
+        digest = hashlib.sha256()
+        for name in sorted(self.tensors):
+            tensor = self.tensors[name]
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            flat = tensor.reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+        return digest.hexdigest()
+
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the module that data-parallel and averaging wrappers hold."""
+    """Return the module that data-parallel, averaging and compiling wrappers hold."""
     from torch.nn.parallel import DataParallel, DistributedDataParallel
     from torch.optim.swa_utils import AveragedModel
 
-    while isinstance(model, DataParallel | DistributedDataParallel | AveragedModel):
-        model = model.module
-    return model
+    while True:
+        compiled = getattr(model, "_orig_mod", None)
+        if isinstance(model, DataParallel | DistributedDataParallel | AveragedModel):
+            model = model.module
+        elif isinstance(compiled, nn.Module):
+            model = compiled
+        else:
+            return model
 
 
 def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
     named: dict[str, Tensor] = {}
-    for name, value in unwrap(_compiled_source(model)).state_dict().items():
+    for name, value in unwrap(model).state_dict().items():
         if not isinstance(value, Tensor):
             continue  # extra state of a layer: not a weight, and safetensors could not hold it
         for wrapper in WRAPPERS:
@@ -65,11 +82,6 @@ def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
         _require_whole(name, value)
         named[name] = value.detach()
     return named
-
-
-def _compiled_source(model: nn.Module) -> nn.Module:
-    source = getattr(model, "_orig_mod", None)
-    return source if isinstance(source, nn.Module) else model
 
 
 def _require_whole(name: str, tensor: Tensor) -> None:

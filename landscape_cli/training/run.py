@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 from torch.utils.data import Dataset
 
 from landscape_cli import randomness
+from landscape_cli.batches import Batch
 from landscape_cli.devices import describe_device, deterministic
+from landscape_cli.disk import replace_file
 from landscape_cli.plan import command_line, timestamp, versions
 from landscape_cli.progress import Progress, Silent
 from landscape_cli.record import Recorder, read_history
-from landscape_cli.record.files import file_name, replace_file
+from landscape_cli.record.files import file_name
+from landscape_cli.threads import limited
+from landscape_cli.training.effort import suitable_threads
 from landscape_cli.training.evaluation import Score, correct, divisor, evaluate, forward, place
 from landscape_cli.training.optimizers import Factory
 from landscape_cli.training.preparation import Prepared, Request, prepare
@@ -41,7 +46,7 @@ class TrainingResult:
             and ``test_loss``, ``test_accuracy`` where they were evaluated.
         diverged_at: the step whose loss was not finite; None if all were.
         score: on the held-out data at the end; None without such data.
-        wall_seconds: how long the steps took.
+        wall_seconds: how long it took, recording and evaluating included.
         model: with the weights of the last step.
     """
 
@@ -71,7 +76,7 @@ def train(
     progress: Progress | None = None,
     **settings: Any,
 ) -> TrainingResult:
-    """Train a model and record its trajectory, the first and the last weights included.
+    """Train a model and record its trajectory; the last weights whatever the schedule.
 
     The same specs and seed give the same weights, bit for bit on the same machine. A loss that
     is not finite ends the training; it is a result, not an error: the weights that have it are
@@ -137,27 +142,35 @@ class _Course:
         self.diverged_at: int | None = None
         self.score: Score | None = None
         self.wall_seconds = 0.0
+        self.threads = torch.get_num_threads()
         self._last_loss = math.nan
 
     def run(self) -> None:
         """Make the steps, until they are made or the loss is not finite."""
+        with ExitStack() as stack:
+            self._run(stack)
+
+    def _run(self, stack: ExitStack) -> None:
         self.progress.start(self.prepared.steps)
         self._set_rate(1)
         if self.recorder.step(self.prepared.model, step=0, optimizer=self.prepared.optimizer):
             self._evaluate(0)
         started = time.perf_counter()
         for raw in islice(self.prepared.feed, self.prepared.steps):
-            if not self._step(raw):
+            batch = place(raw, self.prepared.model, whole=self.prepared.loss.whole)
+            if not self.steps:
+                self.threads = suitable_threads(self.prepared.model, batch)
+                stack.enter_context(limited(self.threads))
+            if not self._step(batch):
                 break
         self.wall_seconds = time.perf_counter() - started
         self._finish()
 
-    def _step(self, raw: Any) -> bool:
+    def _step(self, batch: Batch) -> bool:
         """Make one update; return whether the loss that it started from was finite."""
         model, loss = self.prepared.model, self.prepared.loss
         number = self.steps + 1
         self._set_rate(number)
-        batch = place(raw, model, whole=loss.whole)
         output = forward(model, batch)
         terms = loss.terms(batch)
         value = loss.total(output, batch) / divisor(loss, terms)
@@ -225,13 +238,14 @@ def _summarise(course: _Course) -> TrainingResult:
         "diverged_at": course.diverged_at,
         "score": None if course.score is None else asdict(course.score),
         "wall_seconds": course.wall_seconds,
+        "threads": course.threads,
         "device": describe_device(next(prepared.model.parameters()).device),
         "versions": versions(),
         "created": timestamp(),
         "command": command_line(),
     }
     text = json.dumps(summary, indent=2) + "\n"
-    replace_file(folder / SUMMARY, lambda path: _write(path, text))
+    replace_file(folder / SUMMARY, text.encode(), what="the summary of the training")
     return TrainingResult(
         folder=folder,
         checkpoints=tuple(course.recorder.paths),
@@ -242,7 +256,3 @@ def _summarise(course: _Course) -> TrainingResult:
         wall_seconds=course.wall_seconds,
         model=prepared.model,
     )
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -40,7 +40,7 @@ class BNP:
     The optimizer stays as it is, and its own ``step`` does all of it: schedulers, momentum and
     weight decay work on the preconditioned gradients. Forward passes with gradients enabled
     count from one step to the next, several of them together; so evaluate under
-    ``torch.no_grad()``.
+    ``torch.no_grad()``. Those of a `landscape_cli.record.LiveProbe` do not count.
 
     What has no place in the derivation is left as it is, or done in part: other layers keep
     their gradients; so do weights that several layers share, and weights that are computed from

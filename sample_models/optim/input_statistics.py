@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from landscape_cli.record.measuring import is_measuring
+
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -83,7 +85,7 @@ def _moments(values: Tensor, axes: list[int]) -> dict[str, Tensor]:
 class Collector:
     """Listens to a layer and keeps the statistics of its inputs until they are taken.
 
-    Passes without gradients, an evaluation say, are not listened to.
+    Passes without gradients, an evaluation say, are not listened to, nor those of a probe.
     """
 
     def __init__(self) -> None:
@@ -91,7 +93,8 @@ class Collector:
 
     def listen(self, layer: Layer, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Take note of one forward pass: a hook."""
-        if torch.is_grad_enabled() and inputs and inputs[0].numel():
+        counts = torch.is_grad_enabled() and not is_measuring()
+        if counts and inputs and inputs[0].numel():
             self._parts.append(InputStatistics.of(layer, inputs[0], output))
 
     def take(self) -> InputStatistics | None:

@@ -3,6 +3,8 @@
 import doctest
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -147,6 +149,16 @@ def test_the_history_is_kept_when_training_fails(tmp_path):
     assert read_history(tmp_path)["loss"].tolist() == [1.0]
 
 
+def test_two_lines_are_enough_for_the_whole_history(tmp_path):
+    program = (
+        "import torch, landscape_cli as landscape\n"
+        f"recorder = landscape.Recorder({str(tmp_path)!r}, at=(100,))\n"
+        "for _ in range(5): recorder.step(torch.nn.Linear(2, 1), loss=1.0)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert read_history(tmp_path)["step"].tolist() == [1, 2, 3, 4, 5]
+
+
 def test_training_is_the_same_with_and_without_a_recorder(tmp_path):
     def course(recorder):
         torch.manual_seed(0)
@@ -244,6 +256,14 @@ def test_a_failed_write_leaves_no_file_and_says_why(tmp_path, monkeypatch):
     assert "No space left" in caught.value.seen
     assert names(tmp_path) == ["step-000001.safetensors"]
     assert load_file(tmp_path / "step-000001.safetensors")
+
+
+def test_what_a_killed_recorder_left_is_removed(tmp_path):
+    Recorder(tmp_path, every=1).step(net())
+    left = tmp_path / ".step-000002.safetensors.tmp"
+    left.write_bytes(b"half")
+    Recorder(tmp_path, every=1, existing="resume")
+    assert names(tmp_path) == ["step-000001.safetensors"]
 
 
 def test_steps_beyond_six_digits_are_still_in_order(tmp_path):

@@ -1,5 +1,6 @@
 """Which steps a schedule names."""
 
+import numpy as np
 import pytest
 
 from landscape_cli.errors import SpecError
@@ -17,6 +18,10 @@ def test_every_names_the_multiples_and_the_start():
 
 def test_at_names_its_steps_alone():
     assert steps(at=(7, 3, 3)) == [3, 7]
+
+
+def test_steps_may_come_from_numpy():
+    assert steps(at=np.arange(3, 9, 3), every=np.int64(500)) == [0, 3, 6, 500, 1000]
 
 
 def test_log_is_one_two_five():

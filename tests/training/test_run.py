@@ -137,7 +137,7 @@ def test_dropout_follows_the_seed_and_the_random_state_of_the_caller_is_kept(tmp
     assert equal(first, last("again"))
 
 
-def test_first_and_last_weights_are_recorded_whatever_the_schedule(tmp_path):
+def test_the_first_weights_are_recorded_if_due_and_the_last_ones_always(tmp_path):
     model = small()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     result = train(model, data(), out=tmp_path, steps=7, every=3, batch_size=8)

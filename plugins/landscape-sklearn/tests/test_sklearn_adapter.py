@@ -11,6 +11,7 @@ from landscape_sklearn.dataset import Scaling
 from sklearn import datasets
 
 from landscape_cli import randomness
+from landscape_cli.adapters.conformance import check_data_adapter
 from landscape_cli.errors import AdapterError
 
 CLASSIFICATION = ["digits", "breast_cancer", "wine", "iris"]
@@ -170,6 +171,12 @@ def test_the_adapter_is_registered_as_sklearn():
     (entry,) = metadata.entry_points(group="landscape_cli.data", name="sklearn")
     assert entry.load() is open_dataset
     assert isinstance(entry.load()("iris"), SklearnDataset)
+
+
+@pytest.mark.parametrize("target", [*LOADERS, "make_blobs", "make_friedman1"])
+def test_the_adapter_does_what_a_probe_relies_on(target):
+    data = check_data_adapter(open_dataset, target, seed=3)
+    assert isinstance(data, SklearnDataset)
 
 
 def test_the_examples_run():
