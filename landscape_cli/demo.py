@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from landscape_cli.errors import StoreError
+from landscape_cli.errors import AdapterError, StoreError
 from landscape_cli.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run_demo(
         announce: is told what begins, one line each.
 
     Raises:
-        SpecError: If the plugin with the digits, landscape-sklearn, is not installed.
+        AdapterError: If the plugin with the digits, landscape-sklearn, is not installed.
         StoreError: If the folder cannot be made.
     """
     from landscape_cli.compare import compare
@@ -68,6 +68,7 @@ def run_demo(
 
     folder, watcher = Path(folder), progress or Silent()
     tell = announce or watcher.notice
+    _require_digits()
     _make(folder)
     runs = {}
     for label, norm in NORMS.items():
@@ -80,6 +81,18 @@ def run_demo(
     comparison = compare(*runs.values(), labels=list(runs), output=report)
     plot(*runs.values(), labels=list(runs), output=figures)
     return Demo(runs, report, figures, comparison)
+
+
+def _require_digits() -> None:
+    from landscape_cli.adapters import registry
+
+    name = DATA.partition(":")[0]
+    if name not in registry.data().names():
+        raise AdapterError(
+            "the plugin with the digits is not installed",
+            seen=", ".join(registry.data().names()),
+            hint="pip install landscape-sklearn, or `make setup` in a clone",
+        )
 
 
 def _make(folder: Path) -> None:

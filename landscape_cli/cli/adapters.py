@@ -31,6 +31,8 @@ def adapters(
     kinds = {"model": registry.models(), "data": registry.data(), "measure": registry.measures()}
     kind_of = {found.group: kind for kind, found in kinds.items()}
     plugins = [plugin for found in kinds.values() for plugin in found.plugins]
+    if check:
+        output.say(f"importing {len(plugins)} plugins in another process", quiet=json)
     checked = checking.check(plugins) if check else plugins
     if json:
         output.write_json([_described(plugin, kind_of[plugin.group]) for plugin in checked])

@@ -24,7 +24,12 @@ ROWS = [
     ([*PROBE, "--batches", "-3"], "--batches is out of range", "-3", "from 1"),
     ([*PROBE, "--workers", "0"], "--workers is out of range", "0", "from 1"),
     ([*PROBE, "--seed", "-1"], "--seed is out of range", "-1", "from 0"),
-    ([*PROBE, "--seed", str(2**63)], "--seed is out of range", str(2**63), "to 9223372036854775807"),
+    (
+        [*PROBE, "--seed", str(2**63)],
+        "--seed is out of range",
+        str(2**63),
+        "to 9223372036854775807",
+    ),
     ([*PROBE, "--chunk", "0"], "--chunk is out of range", "0", "or auto"),
     ([*PROBE, "--chunk", "all"], "--chunk is out of range", "all", "or auto"),
     ([*PROBE, "--micro-batch", "0"], "--micro-batch is out of range", "0", "from 1"),
@@ -56,7 +61,7 @@ ROWS = [
     (["inspect"], "CHECKPOINT is missing", "inspect", "landscape inspect --help"),
     (["train"], "a training needs --model", "(nothing)", "--out DIR"),
     (TRAIN[:-2], "a training needs --out", "(nothing)", "--out DIR"),
-    ([*TRAIN, "--steps", "0"], "steps is not a number of steps", "steps=0", "from 1"),
+    ([*TRAIN, "--steps", "0"], "steps is not a whole number", "steps=0", "from 1"),
     ([*TRAIN, "--lr", "-1"], "lr is not a positive number", "lr=-1.0", "lr=0.1"),
     ([*TRAIN, "--steps", "5", "--epochs", "1"], "not both", "steps=5, epochs=1", "leave one"),
     (["demo", "--steps", "0"], "--steps is out of range", "0", "from 1"),
@@ -95,7 +100,6 @@ SPECS = [
     ("--model", "mine.py:mak", 1, "mine.py has no function 'mak'", "make"),
     ("--model", "mine.py:crash", 1, "mine.py:crash raised an error", "no such weights, mine.py"),
     ("--model", "mine.py:make?depth=1", 1, "does not take these options", "'depth'"),
-    ("--model", "mine.py:make?width=7", 1, "", "7"),
     ("--data", "npz", 2, "the data spec names no adapter and target", "npz"),
     ("--data", "nzp:data.npz", 2, "no data adapter is named 'nzp'", "npz"),
     ("--data", "npz:gone.npz", 1, "the npz file does not exist", "gone.npz"),
@@ -120,6 +124,16 @@ def test_a_spec_that_cannot_be_meant_is_told_in_three_lines(
     assert what in answer.lines[0]
     assert seen in answer.lines[1]
     assert not (place / "run.h5").exists()
+
+
+def test_a_checkpoint_that_does_not_fit_its_model_is_told(landscape, place) -> None:
+    args = place.probe_args("-o", place / "run.h5")
+    args[args.index("--model") + 1] += "?width=7"
+    answer = landscape(*args)
+    assert answer.code == 1
+    assert [line.split(":")[0].strip() for line in answer.lines] == ["error", "seen", "try"]
+    assert "no checkpoint could be measured" in answer.lines[0]
+    assert "0.weight" in answer.lines[1]
 
 
 def test_options_that_exclude_each_other_are_told(landscape, place) -> None:
