@@ -25,8 +25,9 @@ def build_model(target: str, **options: Any) -> nn.Module:
     ``cross-entropy`` fits; names and shapes of its parameters are torchvision's.
 
     Args:
-        target: a name that ``torchvision.models.list_models()`` has, but for detection models.
-        **options: keyword arguments of torchvision's builder, ``num_classes=10`` say.
+        target: a name that ``torchvision.models.list_models()`` has, but for detection models; or
+            a class of ``torchvision.models``, ``VisionTransformer`` say, for other sizes.
+        **options: keyword arguments of torchvision's builder or class, ``num_classes=10`` say.
 
     Raises:
         AdapterError: If the target or an option is unknown, or asks for downloaded weights.
@@ -54,6 +55,9 @@ def build_model(target: str, **options: Any) -> nn.Module:
 
 def _builder(target: str) -> Callable[..., nn.Module]:
     names = torchvision.models.list_models()
+    kind = getattr(torchvision.models, target, None) if target.isidentifier() else None
+    if inspect.isclass(kind) and issubclass(kind, nn.Module):
+        return kind
     if target not in names:
         close = difflib.get_close_matches(target, names, n=3)
         raise AdapterError(
@@ -83,6 +87,8 @@ def _refuse_weights(options: Mapping[str, Any]) -> None:
 
 def _quiet(builder: Callable[..., nn.Module], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what keeps a builder from downloading a backbone, and from warning."""
+    if inspect.isclass(builder):
+        return {}
     known = inspect.signature(builder).parameters
     quiet: dict[str, Any] = {"weights": None}
     if "weights_backbone" in known:

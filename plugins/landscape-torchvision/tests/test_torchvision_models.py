@@ -17,7 +17,15 @@ from landscape_torchvision import build_model, models
 from landscape_cli.adapters.conformance import check_model_adapter
 from landscape_cli.errors import AdapterError
 
-VIT = {"image_size": 16, "patch_size": 8, "num_classes": 3}
+VIT = {
+    "image_size": 32,
+    "patch_size": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "mlp_dim": 24,
+    "num_classes": 3,
+}
 
 
 def pictures(side=32, classes=3):
@@ -32,6 +40,7 @@ def pictures(side=32, classes=3):
         ("resnet18", {"num_classes": 3}),
         ("squeezenet1_1", {"num_classes": 3}),
         ("shufflenet_v2_x0_5", {"num_classes": 3}),
+        ("VisionTransformer", VIT),
     ],
 )
 def test_the_adapter_conforms(target, options):
@@ -83,7 +92,9 @@ def test_googlenet_is_built_without_its_warning():
             "checkpoint",
         ),
         ("resnet18", {"num_class": 3}, "refuses these options", "num_class"),
-        ("vit_b_16", {"image_size": 30}, "refuses these options", ""),
+        ("VisionTransformer", {**VIT, "image_size": 30}, "refuses these options", ""),
+        ("ResNet18_Weights", {}, "no model", "resnet18"),
+        ("VisionTransformer", {"weights": "DEFAULT"}, "no weights are downloaded", "checkpoint"),
         ("fasterrcnn_resnet50_fpn", {}, "detection models", "FILE.py"),
     ],
 )
