@@ -63,7 +63,8 @@ def whole_step(value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         return UNKNOWN_STEP
-    return number if 0 <= number < 2**63 and number == _real(value) else UNKNOWN_STEP
+    is_whole = not isinstance(value, float) or value.is_integer()
+    return number if is_whole and 0 <= number < 2**63 else UNKNOWN_STEP
 
 
 def step_size(value: Any) -> float | None:

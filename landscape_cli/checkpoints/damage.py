@@ -17,6 +17,7 @@ _SHOWN_LENGTH = 80
 DAMAGE = (
     ArithmeticError,
     AttributeError,
+    DeprecationWarning,  # of pickletools at a backslash, where warnings are errors
     EOFError,
     LookupError,
     MemoryError,

@@ -255,7 +255,9 @@ def _drop_counters(fit: _Fit) -> None:
     counters = [name for name in fit.missing if name.rpartition(".")[2] == _COUNTER]
     if counters:
         fit.missing = [name for name in fit.missing if name not in counters]
-        fit.notes.append(f"{len(counters)} {_COUNTER} are not in the checkpoint, and left as they are")
+        fit.notes.append(
+            f"{len(counters)} {_COUNTER} are not in the checkpoint, and left as they are"
+        )
     if _AVERAGING_COUNTER in fit.unexpected:
         fit.unexpected.remove(_AVERAGING_COUNTER)
         fit.notes.append(f"{_AVERAGING_COUNTER}, a counter of averaged weights, is left out")

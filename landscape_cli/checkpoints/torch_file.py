@@ -38,6 +38,8 @@ def tree_of(data: memoryview, depth: int = 0) -> Any:
     """Return the tree of values in the bytes of such a file."""
     if bytes(data[:4]) == b"PK\x03\x04":
         return _read_archive(data)
+    if bytes(data[257:262]) == b"ustar":
+        raise DamagedError("the tar format of the first torch releases: save it with a newer one")
     return _read_stream(data, depth)
 
 

@@ -137,11 +137,19 @@ def _describe_all(paths: Sequence[Path]) -> list[CheckpointInfo]:
 
 
 def _damaged(path: Path) -> CheckpointInfo:
-    inside = () if path.is_file() else sorted(item for item in path.iterdir() if item.is_file())
-    files = tuple(inside) or (path,)
-    return CheckpointInfo(
-        path, label_of(path), DAMAGED, UNKNOWN_STEP, None, hash_files(path, files)
-    )
+    return CheckpointInfo(path, label_of(path), DAMAGED, sha256=_hash_if_readable(path))
+
+
+def _hash_if_readable(path: Path) -> str:
+    """Return the hash of what is there; nothing if it has gone or may not be read."""
+    try:
+        with readable(path):
+            inside = (
+                sorted(item for item in path.iterdir() if item.is_file()) if path.is_dir() else ()
+            )
+            return hash_files(path, tuple(inside) or (path,))
+    except CheckpointError:
+        return ""
 
 
 def _number(path: Path) -> int:

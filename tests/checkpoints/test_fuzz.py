@@ -48,9 +48,16 @@ SOUND = {
 }
 
 
+class Files(dict[str, bytes]):
+    """Files by kind, which hypothesis need not print."""
+
+    def __repr__(self) -> str:
+        return ", ".join(self)
+
+
 @pytest.fixture(scope="module")
-def sound() -> dict[str, bytes]:
-    return {name: make() for name, make in SOUND.items()}
+def sound() -> Files:
+    return Files({name: make() for name, make in SOUND.items()})
 
 
 @st.composite

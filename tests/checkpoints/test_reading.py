@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -153,7 +154,16 @@ def test_a_scripted_module_gives_its_tensors(net, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\0", b"hello", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"\x80\x02.", b"\x89HDF\r\n"],
+    [
+        b"",
+        b"\0",
+        b"hello",
+        b"PK\x03\x04",
+        b"PK\x05\x06" + bytes(18),
+        b"\x80\x02.",
+        b"\x89HDF\r\n",
+        b"cos\n\\X\n.",
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors", ".ckpt"])
@@ -182,6 +192,23 @@ def test_a_file_that_may_not_be_read_is_an_error(net, tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="cannot be opened") as error:
         read(path)
     assert "Permission denied" in error.value.seen
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.parametrize("kind", ["zip", "safetensors"])
+def test_large_files_are_mapped_rather_than_read(kind, tmp_path):
+    path = tmp_path / "large.file"
+    tree = {"w": torch.zeros(2**24)}
+    torch.save(tree, path) if kind == "zip" else save_file(tree, path)
+    del tree
+    before = _resident_bytes()
+    tensors = read(path).tensors
+    assert _resident_bytes() - before < 2**24, "a quarter of the tensor"
+    assert tensors["w"].shape == (2**24,)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_an_archive_that_is_not_from_torch_says_so(tmp_path):

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from saved_checkpoints import WRITERS, make_net
 
-from landscape_cli.checkpoints import find
+from landscape_cli.checkpoints import describe, find
 from landscape_cli.errors import CheckpointError
 
 
@@ -168,6 +168,21 @@ def test_a_damaged_checkpoint_of_several_is_listed_as_such(tmp_path):
         ("step-3", "torch"),
     ]
     assert all(len(info.sha256) == 64 for info in infos)
+
+
+def test_a_checkpoint_of_several_that_disappears_is_listed_as_such(tmp_path, monkeypatch):
+    put(tmp_path / "step-1.pt", 1)
+    gone = put(tmp_path / "step-2.pt", 2)
+
+    def describe_late(path):
+        gone.unlink(missing_ok=True)
+        return describe(path)
+
+    monkeypatch.setattr("landscape_cli.checkpoints.trajectories.describe", describe_late)
+    assert [(i.label, i.sha256 == "") for i in find([tmp_path])] == [
+        ("step-2", True),
+        ("step-1", False),
+    ]
 
 
 def test_a_damaged_checkpoint_alone_is_an_error(tmp_path):
