@@ -59,7 +59,7 @@ def _builder(target: str) -> Callable[..., nn.Module]:
     if inspect.isclass(kind) and issubclass(kind, nn.Module):
         return kind
     if target not in names:
-        close = difflib.get_close_matches(target, names, n=3)
+        close = difflib.get_close_matches(target.lower(), names, n=3)
         raise AdapterError(
             f"torchvision {torchvision.__version__} has no model {target!r}",
             seen=target,
