@@ -218,7 +218,8 @@ def _guess(path: Path, rows: tuple[TensorRow, ...], contents: Contents) -> archi
     if exact:
         return architectures.Guess(exact, exact)
     if contents.format == "hugging-face" and contents.family:
-        return architectures.Guess(f"transformers {contents.family}", f"transformers:{path}")
+        spec = f"hf:{path}" if "?" not in str(path) else ""
+        return architectures.Guess(f"transformers {contents.family}", spec)
     found = architectures.guess({row.name: row.shape for row in rows})
     return found or architectures.Guess(contents.family)
 
@@ -241,7 +242,7 @@ def _suggest(info: CheckpointInfo, model: str, data: str) -> tuple[str, tuple[st
     if info.learning_rate is None:
         options["--lr"] = "0.1"
         placeholders.append("--lr")
-    if model.startswith("transformers:"):
+    if model.startswith("hf:"):
         options["--loss"] = "model"
     words = [word for option in options.items() for word in option]
     command = ["landscape", "probe", str(info.path), *words, "-o", "run.h5"]

@@ -80,6 +80,10 @@ class Window:
         self._position = base + offset
         return self._position
 
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
     def tell(self) -> int:
         """Return the position."""
         return self._position

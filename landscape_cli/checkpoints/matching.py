@@ -139,7 +139,24 @@ def _state_of(model: nn.Module) -> dict[str, Tensor]:
             seen=listed(lazy),
             hint="let the factory run one batch through its lazy layers",
         )
-    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    return _owned(model, {k: value for k, value in state.items() if isinstance(value, Tensor)})
+
+
+def _owned(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Replace what a hook of ``state_dict`` has copied, which could not be written through."""
+    own = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+    places = {_identity(tensor) for tensor in own.values()}
+    copies = [n for n, t in state.items() if n not in own and _identity(t) not in places]
+    if copies:
+        raise CheckpointError(
+            "the model's state_dict gives copies of its tensors under other names",
+            seen=listed(copies),
+            hint="build the model without the wrapper that changes its state_dict",
+        )
+    return {name: own.get(name, tensor) for name, tensor in state.items()}
 
 
 def _renamings(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[_Renaming]:

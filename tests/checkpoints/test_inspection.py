@@ -138,7 +138,7 @@ def test_a_shell_cannot_be_reached_through_a_spec(tmp_path):
 def test_a_hugging_face_folder_proposes_its_own_model_and_loss(net, tmp_path):
     folder = WRITERS["hugging face"](net, tmp_path)
     found = inspect(folder)
-    assert found.model == f"transformers:{folder}"
+    assert found.model == f"hf:{folder}"
     assert found.family == "transformers tiny"
     assert "--loss model" in found.suggested_command
 

@@ -305,3 +305,23 @@ def test_names_whose_short_forms_collide_are_left_as_they_are():
     tensors = {"module.weight": torch.ones(2, 2), "weight": torch.zeros(2, 2)}
     with pytest.raises(CheckpointError):
         match(tensors, nn.Linear(2, 2, bias=False))
+
+
+def test_a_state_that_is_a_copy_is_written_to_the_model_itself(net, other):
+    def copy(_module, state, *_):
+        for name in list(state):
+            state[name] = state[name].detach().clone()
+
+    other.register_state_dict_post_hook(copy)
+    load_into(other, checkpoint(net.state_dict()))
+    assert torch.equal(other.conv.weight, net.conv.weight)
+
+
+def test_a_state_of_copies_under_other_names_is_refused(net, other):
+    def rename(_module, state, *_):
+        state["renamed"] = state.pop("conv.weight").detach().clone()
+
+    other.register_state_dict_post_hook(rename)
+    with pytest.raises(CheckpointError, match="copies of its tensors") as error:
+        load_into(other, checkpoint(net.state_dict()))
+    assert error.value.seen == "renamed"
