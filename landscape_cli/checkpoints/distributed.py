@@ -25,7 +25,7 @@ from landscape_cli.checkpoints.reconstruction import named_dtype, rebuild
 
 Sizes = tuple[int, ...]
 _MOST_COPIES = 4
-"""Times that all shards together may be put together from one reading of the metadata."""
+"""Times that the bytes of the files may be used; reading and putting together take one each."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,21 @@ class _Files:
         self._folder = folder
         self._mapped: dict[str, memoryview] = {}
         self._trees: dict[_Place, Any] = {}
-        self._assembled = 0
+        self._used = 0
 
     def tree(self, place: _Place) -> Any:
         """Return the value in a shard."""
         if place not in self._trees:
-            self._trees[place] = torch_file.tree_of(self.region(place))
+            region = self.region(place)
+            self.allow(len(region))
+            self._trees[place] = torch_file.tree_of(region)
         return self._trees[place]
 
     def allow(self, size: int) -> None:
-        """Refuse to put together many times more bytes than the files hold."""
-        self._assembled += size
+        """Refuse to read or put together many times more bytes than the files hold."""
+        self._used += size
         held = sum(map(len, self._mapped.values()))
-        if self._assembled > _MOST_COPIES * held:
+        if self._used > _MOST_COPIES * held:
             raise DamagedError("the metadata use the same shards over and over")
 
     def region(self, place: _Place) -> memoryview:

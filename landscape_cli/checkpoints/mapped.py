@@ -160,7 +160,7 @@ class StoredTensor(Entry):
         flat = self.storage.flat(self.dtype)
         self._check(flat.numel())
         tensor = flat.as_strided(self.shape, self.stride, self.offset)
-        tensor = tensor.neg() if self.negative else tensor
+        tensor = torch._neg_view(tensor) if self.negative else tensor  # noqa: SLF001 - no copy
         return tensor.conj() if self.conjugate else tensor
 
     def _check(self, available: int) -> None:

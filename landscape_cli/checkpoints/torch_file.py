@@ -24,6 +24,9 @@ _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _DEEPEST_NESTING = 2
 """A bare pickle holds each storage as a ``torch.save`` of its own."""
 
+_MOST_VIEWS = 4
+"""Times the file's size that the views of storages in the older stream may add up to."""
+
 
 def read_tree(path: Path) -> Any:
     """Return the tree of values in a file that ``torch.save`` or ``pickle`` wrote.
@@ -54,6 +57,9 @@ class _Archive:
         self._data = data
         with zipfile.ZipFile(cast("IO[bytes]", Window(data))) as archive:
             self._members = {info.filename: info for info in archive.infolist()}
+        stored = [m for m in self._members.values() if m.compress_type == zipfile.ZIP_STORED]
+        if sum(member.file_size for member in stored) > len(data):
+            raise DamagedError("the members of the archive overlap, or reach beyond the file")
         pickled = [name for name in self._members if name.rpartition("/")[2] == "data.pkl"]
         if not pickled:
             raise DamagedError("a zip archive that torch.save did not write: it has no data.pkl")
@@ -139,6 +145,7 @@ class _Roots:
         self._data = data
         self._roots: dict[str, Storage] = {}
         self._views: list[tuple[Storage, Storage, int]] = []
+        self._viewed = 0
         self.resolve = _persistent(self._storage)
 
     def _storage(self, identifier: Any) -> Storage:
@@ -149,6 +156,9 @@ class _Roots:
             return root
         _, offset, size = rest[0]
         view = Storage(dtype, _count(size), limit=limit)
+        self._viewed += view.count * _width(view)
+        if self._viewed > _MOST_VIEWS * limit:
+            raise DamagedError("the storages overlap without end")
         self._views.append((view, root, _count(offset)))
         return view
 

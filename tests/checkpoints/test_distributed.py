@@ -126,6 +126,22 @@ def test_one_shard_used_for_many_tensors_is_not_expanded_without_end(tmp_path):
     assert "over and over" in error.value.seen
 
 
+def test_places_that_overlap_are_not_read_without_end(tmp_path):
+    folder = write(tmp_path / "dcp", (500, 500), [((0, 0), (500, 500))], padding=100)
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    (kind,) = metadata.state_dict_metadata.values()
+    ((index, place),) = metadata.storage_data.items()
+    for more in range(100):
+        metadata.state_dict_metadata[f"w{more}"] = kind
+        metadata.storage_data[MetadataIndex(f"w{more}", index.offset)] = _StorageInfo(
+            place.relative_path, place.offset, place.length + more
+        )
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    with pytest.raises(CheckpointError) as error:
+        read(folder)
+    assert "over and over" in error.value.seen
+
+
 RANK = """
 import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp, warnings
 warnings.simplefilter("ignore")

@@ -300,6 +300,24 @@ def test_a_compressed_archive_is_refused_rather_than_expanded(tmp_path):
     assert "compressed" in error.value.seen
 
 
+def test_an_archive_whose_members_overlap_is_refused(tmp_path):
+    path = archive({"w": tensor(storage())}, tmp_path, data=bytes(5000))
+    with zipfile.ZipFile(path, "a") as file:
+        (original,) = (info for info in file.infolist() if info.filename == "archive/data/0")
+        for copy in range(50):
+            twin = zipfile.ZipInfo(f"archive/data/x{copy}")
+            twin.header_offset, twin.CRC = original.header_offset, original.CRC
+            twin.file_size = twin.compress_size = original.file_size
+            file.filelist.append(twin)
+            file.NameToInfo[twin.filename] = twin
+        file._didModify = True
+    with zipfile.ZipFile(path) as file:
+        assert len(file.infolist()) == 53
+    with pytest.raises(CheckpointError) as error:
+        read(path)
+    assert "overlap" in error.value.seen
+
+
 @pytest.mark.parametrize("size", [2**63 - 1, 2**40, 1 << 26])
 def test_a_safetensors_header_that_lies_about_its_length_is_refused(size, tmp_path):
     path = tmp_path / "a.safetensors"

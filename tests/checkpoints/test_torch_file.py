@@ -63,6 +63,16 @@ def test_a_view_beyond_its_storage_is_refused():
         tree_of(memoryview(bytearray(data)))
 
 
+def test_views_without_end_are_refused():
+    tensors = {
+        str(i): Tensor(Stored("7", "cpu", 10**6, (f"v{i}", 0, 10**6)), 0, (1,), (1,))
+        for i in range(60)
+    }
+    data = legacy(tensors, {"7": [0.0] * 10**6})
+    with pytest.raises(DamagedError, match="overlap without end"):
+        tree_of(memoryview(bytearray(data)))
+
+
 def test_a_storage_that_the_stream_does_not_list_is_refused():
     data = legacy({"w": Tensor(Stored("7", "cpu", 1, None), 0, (1,), (1,))}, {})
     tree = tree_of(memoryview(bytearray(data)))
