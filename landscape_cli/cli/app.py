@@ -25,6 +25,7 @@ COMMANDS = (
     "inspect",
     "train",
     "adapters",
+    "verify",
     "doctor",
     "demo",
 )
