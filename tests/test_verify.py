@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import cases
@@ -188,6 +187,6 @@ def test_the_number_of_points_is_positive(place: Path, points: int) -> None:
 
 def test_what_verify_measures_leaves_the_file_as_it_was(place: Path) -> None:
     output = probe(place)
-    before = (output.read_bytes(), os.listdir(place))
+    before = (output.read_bytes(), sorted(place.iterdir()))
     verify(output)
-    assert (output.read_bytes(), os.listdir(place)) == before
+    assert (output.read_bytes(), sorted(place.iterdir())) == before
