@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from landscape_cli.checkpoints.contents import DEFAULT, Entries, Entry
-from landscape_cli.checkpoints.damage import DamagedError, listed
+from landscape_cli.checkpoints.damage import DamagedError, listed, shown
 from landscape_cli.checkpoints.pickles import Inert
 
 EMA = "ema"
@@ -61,7 +61,7 @@ def find_sets(tree: Any) -> Found:
     walk = _Walk()
     entries, notes = walk.locate(tree)
     sets: dict[str, Entries] = {DEFAULT: entries}
-    averaged = _first_of(walk, tree, EMA_KEYS)
+    averaged = _first_of(tree, EMA_KEYS)
     if averaged:
         sets[EMA] = averaged
     if not entries and averaged:
@@ -84,7 +84,11 @@ def root_class(tree: Any) -> str:
     """Return the class of the module in a tree, empty if it holds none."""
     candidates = [tree, *(mapping_of(tree).get(key) for key in (*WEIGHT_KEYS, *EMA_KEYS))]
     found = next((item for item in candidates if is_module(item)), None)
-    return str(found.reference) if found is not None else ""
+    return _name(found) if found is not None else ""
+
+
+def _name(module: Inert) -> str:
+    return shown(module.reference)
 
 
 def mapping_of(value: Any) -> Mapping[Any, Any]:
@@ -92,7 +96,7 @@ def mapping_of(value: Any) -> Mapping[Any, Any]:
     if isinstance(value, dict):
         return value
     if isinstance(value, list | tuple):
-        return dict(enumerate(value[:1000]))
+        return dict(enumerate(value))
     if isinstance(value, Inert):
         return value.entries or value.attributes
     return {}
@@ -107,7 +111,7 @@ def is_module(value: Any) -> bool:
 
 def is_optimiser(value: Any) -> bool:
     """Whether a value is the state of an optimiser."""
-    return "param_groups" in mapping_of(value)
+    return isinstance(value, dict | Inert) and "param_groups" in mapping_of(value)
 
 
 def _is_scripted(value: Any) -> bool:
@@ -119,9 +123,9 @@ def _keys(tree: Any) -> str:
     return listed(keys) if keys else f"one {type(tree).__name__}"
 
 
-def _first_of(walk: _Walk, tree: Any, keys: tuple[str, ...]) -> dict[str, Entry]:
+def _first_of(tree: Any, keys: tuple[str, ...]) -> dict[str, Entry]:
     for key in keys:
-        entries, _ = walk.locate(mapping_of(tree).get(key))
+        entries, _ = _Walk().locate(mapping_of(tree).get(key))
         if entries:
             return entries
     return {}
@@ -138,7 +142,7 @@ class _Walk:
         """Return the tensors that look like the weights, and what was assumed."""
         if is_module(tree):
             entries = dict(self._of_module(tree, "", 0))
-            return entries, [f"rebuilt from a pickled {tree.reference}; its code was not run"]
+            return entries, [f"rebuilt from a pickled {_name(tree)}; its code was not run"]
         mapping = mapping_of(tree)
         for key in (key for key in WEIGHT_KEYS if key in mapping and depth < 4):
             entries, notes = self.locate(mapping[key], depth + 1)
@@ -158,7 +162,7 @@ class _Walk:
         groups = {} if direct else self._groups(kept)
         if len(groups) == 1:
             (key, members), *_ = groups.items()
-            return dict(members), [f"the weights are those under {key!r}"]
+            return dict(members), [f"the weights are those under {shown(key)!r}"]
         self.parts.update(groups)
         return entries, []
 

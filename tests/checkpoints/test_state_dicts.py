@@ -172,3 +172,14 @@ def test_values_shared_without_end_come_to_an_end(tmp_path):
     with pytest.raises(CheckpointError) as error:
         read(saved(tree, tmp_path))
     assert "without end" in error.value.seen
+
+
+def test_averages_in_parts_do_not_add_variants(net, tmp_path):
+    parts = {"a": net.conv.state_dict(), "b": net.norm.state_dict()}
+    path = saved({"model": net.state_dict(), "ema": parts}, tmp_path)
+    assert read(path).variants == ("ema",)
+
+
+def test_a_long_list_of_tensors_is_kept_whole(tmp_path):
+    path = saved([torch.ones(1)] * 1500, tmp_path)
+    assert len(read(path).tensors) == 1500
