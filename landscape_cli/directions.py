@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from landscape_cli import randomness
+from landscape_cli.curvature import top_of, unflattened
 from landscape_cli.errors import MeasurementError
-from landscape_cli.parameters import Parameters, Tensors, norm, scaled
+from landscape_cli.objective import Objective
+from landscape_cli.parameters import Parameters, Tensors, inner_product, norm, scaled
 
 
 def random(parameters: Parameters, seed: int, draw: int) -> list[Tensor]:
@@ -56,6 +58,35 @@ def _filter_normalised(direction: Tensor, weight: Tensor) -> Tensor:
     wanted = torch.linalg.vector_norm(weight.double(), dim=axes, keepdim=True)
     present = torch.linalg.vector_norm(direction.double(), dim=axes, keepdim=True)
     return _like(direction.double() * (wanted / present), weight)
+
+
+def eigenvector(objective: Objective, index: int, seed: int) -> list[Tensor]:
+    """Return the Hessian's eigenvector of the given rank, counted from the largest eigenvalue.
+
+    Eigenvalues are ordered algebraically: 0 is the direction in which the loss curves up most.
+    Of v and −v it is the one along which θ₀ − a·v goes down first, ⟨v, ∇L⟩ ≥ 0.
+
+    Raises:
+        MeasurementError: If there are not that many, the model has no second derivative, or the
+            eigenvector has not converged.
+    """
+    count = objective.parameters.count
+    if index >= count:
+        raise MeasurementError(
+            "there is no eigenvector of that rank",
+            seen=f"eigenvector:{index}, the model has {count} parameters",
+            hint="ranks count from 0",
+        )
+    pairs = top_of(objective, index + 1, seed)
+    if pairs.residuals[index] > pairs.bound:
+        raise MeasurementError(
+            "the eigenvector has not converged",
+            seen=f"residual {pairs.residuals[index]:.1e} at λ = {pairs.values[index]:.3g}",
+            hint="a lower rank, or --dtype float64",
+        )
+    found = unflattened(objective, pairs.vectors[index])
+    _, gradient = objective.value_and_gradient()
+    return scaled(found, -1.0) if float(inner_product(found, gradient)) < 0 else found
 
 
 def scaled_to(direction: Tensors, length: float) -> list[Tensor]:

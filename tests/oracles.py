@@ -278,3 +278,57 @@ def preconditioner(features: Tensor) -> Tensor:
     u = torch.eye(n + 1, dtype=torch.float64)
     u[0, 1:] = -mean
     return u @ torch.diag(torch.cat([torch.ones(1, dtype=torch.float64), 1 / deviation]))
+
+
+def parameter_hessian(
+    loss: Callable[[Weights], Tensor], weights: Weights, names: Sequence[str]
+) -> Tensor:
+    """Return the dense Hessian of the loss in the named weights, flattened one after another."""
+    sizes = [weights[name].numel() for name in names]
+
+    def of_vector(vector: Tensor) -> Tensor:
+        parts = torch.split(vector, sizes)
+        changed = {n: p.reshape(weights[n].shape) for n, p in zip(names, parts, strict=True)}
+        return loss({**weights, **changed})
+
+    start = torch.cat([weights[name].flatten() for name in names])
+    return torch.autograd.functional.hessian(of_vector, start)
+
+
+def tanh3(weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Write out `cases.Tanh3`; a bias of the middle layer is taken where there is one."""
+    hidden = torch.tanh(x @ weights["enter.weight"].T + weights["enter.bias"])
+    hidden = torch.tanh(hidden @ weights["middle.weight"].T + weights.get("middle.bias", 0))
+    return hidden @ weights["leave.weight"].T + weights["leave.bias"]
+
+
+def small_conv(weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Write out `cases.SmallConvNet`."""
+    hidden = F.conv2d(x, weights["first.weight"], weights["first.bias"], padding=1).relu()
+    shift = weights.get("second.bias")
+    hidden = torch.tanh(F.conv2d(hidden, weights["second.weight"], shift, stride=2, groups=2))
+    return hidden.flatten(1) @ weights["leave.weight"].T + weights["leave.bias"]
+
+
+def small_norm(weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Write out `cases.SmallBatchNormNet` in training mode."""
+    first = F.conv2d(x, weights["conv.weight"], weights["conv.bias"], padding=1)
+    scale, shift = weights["norm2d.weight"], weights["norm2d.bias"]
+    hidden = torch.tanh(normalised(first, scale, shift, 1e-5)).flatten(1)
+    second = hidden @ weights["dense.weight"].T + weights["dense.bias"]
+    scale, shift = weights["norm1d.weight"], weights["norm1d.bias"]
+    hidden = torch.tanh(normalised(second, scale, shift, 1e-5))
+    return hidden @ weights["leave.weight"].T + weights["leave.bias"]
+
+
+def cross_entropy_of(
+    forward: Callable[[Weights, Tensor], Tensor], raws: Raws
+) -> Callable[[Weights], Tensor]:
+    """Return the mean cross-entropy of a written-out forward pass, as a function of weights."""
+    samples = sum(len(y) for _, y in raws)
+
+    def loss(weights: Weights) -> Tensor:
+        totals = [F.cross_entropy(forward(weights, x), y, reduction="sum") for x, y in raws]
+        return torch.stack(totals).sum() / samples
+
+    return loss

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import cases
 import pytest
 import torch
+from sites import surveyed
 from torch import nn
 
 from landscape_cli import directions
+from landscape_cli.errors import MeasurementError
 from landscape_cli.parameters import Parameters, norm
 
 
@@ -64,3 +67,20 @@ def test_a_step_of_one_towards_a_target_arrives() -> None:
     theta.move(directions.towards(theta, target), 1.0)
     for here, there in zip(model.parameters(), target, strict=True):
         torch.testing.assert_close(here.detach(), there, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 4])
+def test_an_eigenvector_is_that_of_the_dense_matrix_and_points_uphill(rank: int) -> None:
+    model = cases.quadratic(5)
+    values, vectors = torch.linalg.eigh(model.matrix)
+    with surveyed(model, cases.one_batch(), "model") as site:
+        (found,) = directions.eigenvector(site.objective, rank, seed=0)
+        assert float(found @ site.gradient[0]) >= 0
+    assert float((found @ vectors.flip(1)[:, rank]).abs()) == pytest.approx(1)
+    assert float(found @ model.matrix @ found) == pytest.approx(float(values.flip(0)[rank]))
+
+
+def test_an_eigenvector_beyond_the_number_of_parameters_does_not_exist() -> None:
+    beyond = pytest.raises(MeasurementError, match="no eigenvector of that rank")
+    with surveyed(cases.quadratic(5), cases.one_batch(), "model") as site, beyond:
+        directions.eigenvector(site.objective, 5, seed=0)

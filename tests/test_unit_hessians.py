@@ -51,7 +51,7 @@ def test_products_one_by_one_together_and_in_blocks_are_the_same(net: str) -> No
 
 def test_a_loss_without_curvature_gives_zeros() -> None:
     model = nn.Sequential(nn.Linear(4, 3)).double()
-    x, y = cases.vector_data(6)[0]
+    x, _ = cases.vector_data(6)[0]
     raws: Raws = [(x, torch.zeros(6, 3, dtype=torch.float64))]
     with surveyed(model, raws, "l1") as site:
         curvature = OutputCurvature(site.objective, 0, model[0])

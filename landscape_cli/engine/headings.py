@@ -128,6 +128,8 @@ class Headings:
             return directions.random(parameters, seed, int(spec.argument))
         if spec.kind == "random-filter":
             return directions.random_filter(parameters, seed, int(spec.argument))
+        if spec.kind == "eigenvector":
+            return directions.eigenvector(self._site.objective, int(spec.argument), seed)
         if spec.kind == "file":
             return directions.from_file(parameters, Path(spec.argument))
         if spec.kind == "toward":

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import cases
 import numpy as np
@@ -14,40 +13,6 @@ from torch import Tensor, nn
 
 from landscape_cli.errors import SpecError
 from landscape_cli.measures.conditioning import Conditioning
-
-Weights = dict[str, Tensor]
-
-
-def tanh3(weights: Weights, x: Tensor) -> Tensor:
-    hidden = torch.tanh(x @ weights["enter.weight"].T + weights["enter.bias"])
-    hidden = torch.tanh(hidden @ weights["middle.weight"].T + weights.get("middle.bias", 0))
-    return hidden @ weights["leave.weight"].T + weights["leave.bias"]
-
-
-def small_conv(weights: Weights, x: Tensor) -> Tensor:
-    hidden = F.conv2d(x, weights["first.weight"], weights["first.bias"], padding=1).relu()
-    shift = weights.get("second.bias")
-    hidden = torch.tanh(F.conv2d(hidden, weights["second.weight"], shift, stride=2, groups=2))
-    return hidden.flatten(1) @ weights["leave.weight"].T + weights["leave.bias"]
-
-
-def small_norm(weights: Weights, x: Tensor) -> Tensor:
-    first = F.conv2d(x, weights["conv.weight"], weights["conv.bias"], padding=1)
-    scale, shift = weights["norm2d.weight"], weights["norm2d.bias"]
-    hidden = torch.tanh(oracles.normalised(first, scale, shift, 1e-5)).flatten(1)
-    second = hidden @ weights["dense.weight"].T + weights["dense.bias"]
-    scale, shift = weights["norm1d.weight"], weights["norm1d.bias"]
-    hidden = torch.tanh(oracles.normalised(second, scale, shift, 1e-5))
-    return hidden @ weights["leave.weight"].T + weights["leave.bias"]
-
-
-def objective(
-    forward: Callable[[Weights, Tensor], Tensor], raws: Raws
-) -> Callable[[Weights], Tensor]:
-    samples = sum(len(y) for _, y in raws)
-    return lambda weights: (
-        sum(F.cross_entropy(forward(weights, x), y, reduction="sum") for x, y in raws) / samples
-    )
 
 
 def inputs_of(model: nn.Module, raws: Raws, layer: str) -> Tensor:
@@ -68,24 +33,34 @@ def conv_rows(inputs: Tensor, group: int, channels: int, **options: int) -> Tens
 
 
 NETS = {
-    "dense": (cases.Tanh3, tanh3, lambda: cases.vector_data(30), 5 + 5 + 3),
-    "dense with fewer rows than weights": (cases.Tanh3, tanh3, lambda: cases.vector_data(4), 13),
+    "dense": (cases.Tanh3, oracles.tanh3, lambda: cases.vector_data(30), 5 + 5 + 3),
+    "dense with fewer rows than weights": (
+        cases.Tanh3,
+        oracles.tanh3,
+        lambda: cases.vector_data(4),
+        13,
+    ),
     "two batches": (
         cases.Tanh3,
-        tanh3,
+        oracles.tanh3,
         lambda: cases.vector_data(12) + cases.vector_data(7, seed=9),
         13,
     ),
-    "convolutional": (cases.SmallConvNet, small_conv, lambda: cases.image_data(9, 6), 4 + 4 + 3),
+    "convolutional": (
+        cases.SmallConvNet,
+        oracles.small_conv,
+        lambda: cases.image_data(9, 6),
+        4 + 4 + 3,
+    ),
     "convolutional, few rows": (
         cases.SmallConvNet,
-        small_conv,
+        oracles.small_conv,
         lambda: cases.image_data(2, 6) + cases.image_data(1, 6, seed=9),
         11,
     ),
     "batch norm": (
         cases.SmallBatchNormNet,
-        small_norm,
+        oracles.small_norm,
         lambda: cases.image_data(11, 4) + cases.image_data(6, 4, seed=9),
         3 + 6 + 3,
     ),
@@ -108,7 +83,7 @@ def test_every_condition_number_is_that_of_explicit_dense_matrices(net: str) -> 
     build, forward, data, count = NETS[net]
     model, raws = build(), data()
     weights = {name: p.detach() for name, p in model.named_parameters()}
-    loss = objective(forward, raws)
+    loss = oracles.cross_entropy_of(forward, raws)
     expected = []
     with surveyed(model, raws) as site:
         found = taken(Conditioning(), site)
@@ -211,7 +186,7 @@ def test_constant_features_are_left_out_and_counted() -> None:
         found = taken(Conditioning(layers="enter"), site)
     assert (found["constant_features"] == 1).all()
     weights = {name: p.detach() for name, p in model.named_parameters()}
-    loss = objective(tanh3, [(held, y)])
+    loss = oracles.cross_entropy_of(oracles.tanh3, [(held, y)])
     kept = [0, 1, 3, 4]
     for unit in range(5):
         hessian = oracles.unit_hessian(loss, weights, "enter", unit)[kept][:, kept]
