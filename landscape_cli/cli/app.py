@@ -24,6 +24,7 @@ COMMANDS = (
     "show",
     "inspect",
     "train",
+    "reproduce",
     "adapters",
     "verify",
     "doctor",
