@@ -44,7 +44,7 @@ class Demo:
 def run_demo(
     folder: str | Path,
     *,
-    steps: int = 150,
+    steps: int = 400,
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> Demo:
@@ -116,7 +116,7 @@ def _train(folder: Path, norm: str, steps: int, progress: Progress) -> tuple[Pat
         steps=steps,
         batch_size=64,
         lr=0.1,
-        every=max(1, steps // 15),
+        every=max(1, steps // 40),
         device="cpu",
         overwrite=True,
         progress=progress,

@@ -79,6 +79,12 @@ def _known(name: str, names: set[str]) -> str:
 
 
 def _check_kind(name: str, value: Any) -> None:
+    if isinstance(value, str) and "\0" in value:
+        raise SpecError(
+            f"the option {name!r} in the config file has a NUL in it",
+            seen=repr(value),
+            hint="take it out",
+        )
     wanted = bool if name in FLAGS else str if name in TEXTS else object
     if not isinstance(value, wanted):
         raise SpecError(

@@ -17,7 +17,7 @@ def demo(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="DIR", help="The folder to write to.")
     ] = "demo-output",
-    steps: Annotated[int, typer.Option(metavar="N", help="Training steps of each network.")] = 150,
+    steps: Annotated[int, typer.Option(metavar="N", help="Training steps of each network.")] = 400,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,  # noqa: ARG001

@@ -16,7 +16,10 @@ SHOWN = 24
 """Lines of a table before its middle is left out."""
 
 MARKS = {
-    "saturated": ("†", "saturated: ‖Δg‖ is half of ‖g‖ or more there, and β* about 1/a of the step grid"),
+    "saturated": (
+        "†",
+        "saturated: ‖Δg‖ is half of ‖g‖ or more there, and β* about 1/a of the step grid",
+    ),
     "at_smallest_step": ("*", "largest at the smallest step: smaller steps may give more"),
     "below_noise_floor": ("~", "within the noise floor: nothing but rounding may be seen"),
     "not_finite": ("!", "some points are not finite: the ranges are over the others"),

@@ -7,7 +7,10 @@ import dataclasses
 import io
 import json
 import math
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import h5py
@@ -149,6 +152,31 @@ def test_an_interrupted_probe_keeps_what_it_has_and_says_how_to_go_on(
     assert landscape(*args, "-o", place / "run.h5", "--resume").code == 0
     with h5py.File(place / "run.h5") as file:
         assert (file["status"][:] == 1).all()
+
+
+def test_ctrl_c_ends_a_running_probe_with_130_and_a_file_that_opens(landscape, place) -> None:
+    run = place / "run.h5"
+    args = [str(arg) for arg in place.probe_args("-o", run, "--steps", "0.5:2:20000")]
+    program = subprocess.Popen(
+        [sys.executable, "-m", "landscape_cli.cli", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    journal = Path(f"{run}.journal")
+    sizes = {0}
+    deadline = time.monotonic() + 60
+    while program.poll() is None and time.monotonic() < deadline and len(sizes) < 10:
+        time.sleep(0.05)
+        sizes.add(journal.stat().st_size if journal.exists() else 0)
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=60)
+    assert program.returncode == 130, err
+    assert out == ""
+    assert [line.split(":")[0].strip() for line in err.splitlines()] == ["error", "seen", "try"]
+    shown = landscape("show", run, "--json").json
+    assert shown["status"] == "partial"
+    assert shown["checkpoints"][0]["directions"][0]["measured"] > 0
 
 
 def test_show_gives_the_numbers_of_the_file(landscape, measured) -> None:

@@ -84,6 +84,7 @@ def test_a_file_fills_in_what_the_command_line_leaves_out(tmp_path) -> None:
         ("direction = 5", "the setting 'directions' has the wrong type", "5", "tuple"),
         ("quiet = 1", "the option 'quiet' in the config file has the wrong type", "1", "true"),
         ("output = 1", "the option 'output' in the config file has the wrong type", "1", "run.h5"),
+        (r'output = "a\u0000b"', "the option 'output' in the config file has a NUL", "x00", "out"),
         ("chunk = 0", "--chunk is out of range", "0", "auto"),
         ("chunk = true", "--chunk is out of range", "True", "auto"),
         ("a = [", "the config file is not TOML", "c.toml", ""),

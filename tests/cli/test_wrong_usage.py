@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 PROBE = ["probe", "x.pt", "--model", "sample:mlp", "--data", "sample:gaussian"]
 TRAIN = ["train", "--model", "sample:mlp", "--data", "sample:gaussian", "--out", "somewhere"]
@@ -179,3 +181,54 @@ def test_every_other_exception_ends_in_lines_too(landscape, monkeypatch, error, 
     assert what in answer.lines[0]
     assert len(answer.lines) <= 3
     assert "Traceback" not in answer.err
+
+
+VALUES = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
+    st.from_regex(r"-?[0-9.e]{1,6}:-?[0-9.e]{1,6}:[0-9]{1,4}(:log|:lin|)", fullmatch=True),
+    st.sampled_from(["1e999", "-0", "random:99999999999999999999", "gradient:", "sample:mlp?a=(1"]),
+)
+OPTIONS = st.sampled_from(
+    [
+        *(
+            "--model",
+            "--data",
+            "--loss",
+            "--batch-size",
+            "--lr",
+            "--steps",
+            "--direction",
+            "--seed",
+        ),
+        *("--measure", "--norm-mode", "--dtype", "--chunk", "--engine", "--plane", "--config"),
+        *("--device", "--strategy", "--weights", "--parameters", "--freeze", "--micro-batch"),
+    ]
+)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(option=OPTIONS, value=VALUES)
+def test_no_value_of_an_option_brings_the_program_down(landscape, option: str, value: str) -> None:
+    args = ["probe", "gone-8f3a.pt", "--model", "sample:mlp", "--data", "sample:gaussian"]
+    answer = landscape(*args, f"{option}={value}")
+    assert answer.code in (1, 2), answer
+    assert len(answer.lines) <= 3
+    assert "this is a bug" not in answer.err, answer.err
+    assert "Traceback" not in answer.err
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_no_file_of_options_brings_the_program_down(landscape, tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.toml").write_text(text, encoding="utf-8")
+    answer = landscape("probe", "gone-8f3a.pt", "--config", tmp_path / "c.toml")
+    assert answer.code == 2
+    assert len(answer.lines) == 3

@@ -22,8 +22,18 @@ LAYERS = (
     (
         *("randomness", "threads", "devices", "parameters", "points", "units", "norm_layers"),
         *("batches", "losses", "directions", "plan", "objective", "site"),
+        *("lanczos", "curvature"),
     ),
-    ("layers", "design", "captures", "features", "precision", "unit_hessians"),
+    (
+        "layers",
+        "design",
+        "captures",
+        "features",
+        "precision",
+        "unit_hessians",
+        "lanczos",
+        "curvature",
+    ),
     ("measures",),
     ("engine",),
     ("journal", "assembly", "store", "ledger"),
@@ -86,6 +96,11 @@ def layer_of(part: str) -> int | None:
     return next((index for index, names in enumerate(LAYERS) if part in names), None)
 
 
+def is_above(part: str, other: str) -> bool:
+    layers = layer_of(part), layer_of(other)
+    return None not in layers and layers[0] > layers[1]
+
+
 def targets(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -134,7 +149,7 @@ def test_modules_import_only_what_lies_below_them() -> None:
         if found.at_import
         and found.part
         and part_of(found.where) != "__init__"
-        and (layer_of(found.part) or 0) > (layer_of(part_of(found.where)) or 0)
+        and is_above(found.part, part_of(found.where))
     ]
     assert not upward
 
