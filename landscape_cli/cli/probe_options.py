@@ -216,6 +216,15 @@ class ProbeOptions:
             rich_help_panel=PLACE,
         ),
     ] = None
+    per_layer: Annotated[
+        bool | None,
+        option(
+            "--per-layer/--no-per-layer",
+            help="Gradient change, distance and smoothness of every layer: --measure per-layer.",
+            unless="no",
+            rich_help_panel=OBJECTIVE,
+        ),
+    ] = None
     allow_tf32: Annotated[
         bool | None,
         option(
@@ -293,4 +302,6 @@ class ProbeOptions:
         values = {name: value for name, value in values.items() if not is_unset(value)}
         if "chunk" in values:
             values["chunk"] = parse_chunk(values["chunk"])
+        if values.pop("per_layer", False):
+            values["measures"] = [*values.get("measures", ()), "per_layer"]
         return values

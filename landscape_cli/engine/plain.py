@@ -53,19 +53,21 @@ class PlainSweep:
         try:
             for point in coordinates(step_sizes, self._slice).tolist():
                 self._site.parameters.move_along(self._slice.directions, point)
-                rows.append(self._point())
+                row, gradient = self._point()
+                rows.append(row)
                 for name, observer in self._slice.observers.items():
-                    for field, value in observer.observe().items():
+                    for field, value in observer.observe(gradient).items():
                         kept.setdefault(f"{name}/{field}", []).append(value)
         finally:
             self._site.parameters.restore()
         columns = torch.stack(rows).cpu().numpy() if rows else np.empty((0, len(COLUMNS)))
         return columns, {path: np.stack(values) for path, values in kept.items()}
 
-    def _point(self) -> Tensor:
-        """Return the columns of the point where the model is, on its device."""
+    def _point(self) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the columns of the point where the model is, and the gradient if it is whole."""
         objective = self._site.objective
         distance = self._site.parameters.squared_distance()
+        gradient: Sequence[Tensor] = ()
         if self._slice.gradients and self._streams:
             loss, sums = self._stream()
         elif self._slice.gradients:
@@ -74,14 +76,14 @@ class PlainSweep:
         else:
             loss = objective.value()
             sums = torch.full((3,), torch.nan, dtype=torch.float64, device=loss.device)
-        return torch.cat([loss.reshape(1), sums, distance.reshape(1)])
+        return torch.cat([loss.reshape(1), sums, distance.reshape(1)]), gradient
 
     @property
     def _streams(self) -> bool:
         """Whether gradients are reduced as they come, so that θ has one copy less in memory."""
         objective = self._site.objective
         large = objective.parameters.count >= STREAMED
-        return large and len(objective.batches) == 1 and self._tap is None
+        return large and len(objective.batches) == 1 and not self._slice.observers
 
     def _stream(self) -> tuple[Tensor, Tensor]:
         reference = self._site.gradient

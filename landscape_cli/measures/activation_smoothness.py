@@ -153,7 +153,7 @@ class ActivationObserver:
             found.append(_steepest(change, _row_distance(before, after)).cpu())
         self._found.append(torch.stack(found))
 
-    def observe(self) -> Arrays:
+    def observe(self, gradient: Sequence[Tensor]) -> Arrays:  # noqa: ARG002
         """Return the largest ratio of each layer at the point that was just evaluated."""
         found = torch.stack(self._found).numpy()
         self._found = []

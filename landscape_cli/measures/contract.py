@@ -7,13 +7,15 @@ of every line: what it records at a point is kept with the point, and summed up 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from landscape_cli.objective import Tap
     from landscape_cli.site import Site
 
@@ -60,8 +62,8 @@ class Observer(Protocol):
 
     tap: Tap | None
 
-    def observe(self) -> Arrays:
-        """Return what is to be kept of the point that was just evaluated."""
+    def observe(self, gradient: Sequence[Tensor]) -> Arrays:
+        """Return what is to be kept of the point where the model is; `gradient` is ∇L there."""
         ...
 
 
