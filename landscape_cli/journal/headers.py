@@ -41,7 +41,10 @@ def find_differences(recorded: Any, now: Any, where: str = "") -> Iterator[str]:
         for name in dict.fromkeys([*recorded, *now]):
             path = f"{where}.{name}" if where else name
             yield from find_differences(recorded.get(name, _ABSENT), now.get(name, _ABSENT), path)
-    elif isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
+    elif isinstance(recorded, list) and isinstance(now, list):
+        if len(recorded) != len(now):
+            yield f"{where} had {len(recorded)} entries, has {len(now)}"
+            return
         for index, (old, new) in enumerate(zip(recorded, now, strict=True)):
             yield from find_differences(old, new, f"{where}[{index}]")
     elif _text(recorded) != _text(now):

@@ -118,6 +118,12 @@ class Journal:
         """Check the recorded header, cut off what is damaged and return the units before it."""
         contents = scan(self.path)
         if contents.header is None:
+            if contents.lost:
+                raise StoreError(
+                    "the beginning of the journal is damaged, and with it what its units belong to",
+                    seen=f"{self.path}: {contents.lost} whole units",
+                    hint="restore it from a copy, or --overwrite to start anew",
+                )
             os.ftruncate(self._descriptor, 0)
             self.begin(header)
             return []

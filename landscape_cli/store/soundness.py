@@ -10,7 +10,8 @@ from typing import BinaryIO, NoReturn
 from landscape_cli.errors import StoreError
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_SUPERBLOCKS = (2, 3)
+# Versions with checksums, and the usual eight bytes for addresses and lengths.
+_SUPERBLOCKS = (b"\x02\x08\x08", b"\x03\x08\x08")
 _SEAL = b"\nlandscape sha256 "
 _SEAL_BYTES = len(_SEAL) + 64 + 1
 _BLOCK_BYTES = 1 << 22
@@ -48,9 +49,9 @@ def check(stream: BinaryIO) -> None:
 def _check_superblock(start: bytes) -> None:
     if start[: len(_SIGNATURE)] != _SIGNATURE:
         _refuse("the file is not HDF5, or its beginning is damaged", f"it begins {start[:8]!r}")
-    version, *sizes = start[len(_SIGNATURE) :]
-    if version not in _SUPERBLOCKS or sizes != [8, 8]:
-        _refuse("the file is HDF5, but not as runs are written", f"superblock version {version}")
+    superblock = start[len(_SIGNATURE) :]
+    if superblock not in _SUPERBLOCKS:
+        _refuse("the file is HDF5, but not as runs are written", f"superblock {superblock.hex()}")
 
 
 def _check_seal(stream: BinaryIO, size: int) -> None:

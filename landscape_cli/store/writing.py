@@ -73,19 +73,20 @@ class _Writer:
     def __init__(self, file: Any, run: Run) -> None:
         self.file = file
         self.run = run
-        self.sizes: dict[str, int] = {}
 
     def write(self) -> None:
-        """Write scales, then variables, then attributes."""
+        """Write the variables in the order of the run, attach the scales, write the attributes."""
         scales = self._find_scales()
-        for path, variable in scales.items():
-            self._write_variable(path, variable).make_scale(path.rpartition("/")[2])
-        for path, variable in self.run.variables.items():
-            if path in scales:
-                continue
-            dataset = self._write_variable(path, variable)
-            for axis, dim in enumerate(variable.dims):
-                dataset.dims[axis].attach_scale(self.file[_scale_of(path, dim, scales)])
+        variables = {**self.run.variables, **scales}
+        for path, variable in variables.items():
+            self._write_variable(path, variable)
+        for path in scales:
+            self.file[path].make_scale(path.rpartition("/")[2])
+        for path, variable in variables.items():
+            if path not in scales:
+                for axis, dim in enumerate(variable.dims):
+                    scale = self.file[_scale_of(path, dim, scales)]
+                    self.file[path].dims[axis].attach_scale(scale)
         self._write_attributes()
 
     def _find_scales(self) -> dict[str, Variable]:
@@ -107,7 +108,7 @@ class _Writer:
                 _check_fit(path, dim, size, found, scales, variables)
         return scales
 
-    def _write_variable(self, path: str, variable: Variable) -> Any:
+    def _write_variable(self, path: str, variable: Variable) -> None:
         values = _storable(path, variable.values)
         group = self.file
         for name in path.split("/")[:-1]:
@@ -122,7 +123,6 @@ class _Writer:
         for name, text in (("units", unit), ("long_name", variable.meaning)):
             if text:
                 dataset.attrs[name] = _storable_text(text)
-        return dataset
 
     def _write_attributes(self) -> None:
         attributes = {"format": FORMAT, "format_version": FORMAT_VERSION, **self.run.attributes}
