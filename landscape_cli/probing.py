@@ -13,6 +13,7 @@ from landscape_cli import batches, checkpoints, losses, store
 from landscape_cli.checkpoints.contract import UNKNOWN_STEP, CheckpointInfo
 from landscape_cli.devices import choose_device, describe_device, deterministic, place_model
 from landscape_cli.engine import local
+from landscape_cli.engine.tasks import UNIT_POINTS
 from landscape_cli.engine.worker import Equipment, Worker
 from landscape_cli.errors import CheckpointError, MeasurementError, SpecError
 from landscape_cli.ledger import Ledger, check_target, find_complete
@@ -241,7 +242,7 @@ class Preparation:
         """How many points of a line make a unit."""
         if any(isinstance(measure, SweepMeasure) for measure in self.measures.values()):
             return len(self.plan.step_multiples)
-        return self.spec.chunk or local.UNIT_POINTS
+        return self.spec.chunk or UNIT_POINTS
 
 
 def _build_model(spec: str) -> nn.Module:
