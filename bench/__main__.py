@@ -1,0 +1,161 @@
+"""``python -m bench``: time the engine, and write the tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from bench import by_hand, curvature, limits, memory, peers, report
+from bench.cases import CASES, Case
+from bench.engine import Runner, runner
+from bench.timing import Contender, interleave
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark that the arguments ask for."""
+    options = _parse(arguments)
+    torch.set_num_threads(options.threads)
+    os.environ["BENCH_THREADS"] = str(options.threads)
+    cases = [CASES[name] for name in options.cases]
+    if options.points:
+        cases = [replace(case, points=options.points) for case in cases]
+    reports = [_measure(case, options) for case in cases]
+    growths = [g for case in cases for g in _grow(case, options.rounds)] if options.growth else []
+    peaks = {d: memory.peak_of(d) for d in ("gradient", "random:1")} if options.memory else {}
+    lines = _page(reports, growths, peaks, options)
+    print("\n".join(lines))
+    if options.json:
+        values = {"cases": [r.to_dict() for r in reports], "growth": [asdict(g) for g in growths]}
+        options.json.write_text(json.dumps({**values, "memory": peaks}, indent=2))
+    if options.markdown:
+        options.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("cases", nargs="*", default=list(CASES), help=", ".join(CASES))
+    parser.add_argument("--rounds", type=int, default=7, help="rounds that count (7)")
+    parser.add_argument("--points", type=int, help="points of a line, instead of each case's own")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--strategy", default="auto", help="force a strategy")
+    parser.add_argument("--landscaper", metavar="PYTHON", help="an interpreter that has landscaper")
+    parser.add_argument("--products", action="store_true", help="Hessian-vector products as well")
+    parser.add_argument("--growth", action="store_true", help="twice the points, and the batch")
+    parser.add_argument(
+        "--memory", action="store_true", help="peak memory of 100 million parameters"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    unknown = set(options.cases) - set(CASES)
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    return options
+
+
+def _measure(case: Case, options: argparse.Namespace) -> report.CaseReport:
+    print(f"… {case.title}", file=sys.stderr, flush=True)
+    found = report.CaseReport(case.name, case.title, case.points)
+    _gradient_line(case, options, found)
+    _loss_line(case, options, found)
+    if options.products:
+        found.products, missing = curvature.time_products(case, options.rounds)
+        found.missing.update(missing)
+    return found
+
+
+def _gradient_line(case: Case, options: argparse.Namespace, found: report.CaseReport) -> None:
+    model, batch, criterion = by_hand.without_tracking(case.model()), case.data(), case.criterion()
+    direction = by_hand.gradient(model, batch, criterion)
+    with runner(case, strategy=options.strategy) as run:
+        contenders = {
+            "by hand": Contender(
+                lambda: by_hand.gradient_line(model, batch, criterion, direction, case.steps()),
+                case.points,
+            ),
+            "landscape": Contender(run, case.points),
+        }
+        found.gradient_line = interleave(contenders, options.rounds)
+        found.strategy = _name(run)
+    work, peak = limits.flops_per_point(case), limits.peak_flops(case)
+    times = (found.gradient_line[name].median for name in ("by hand", "landscape"))
+    hand, own = (work / seconds / peak for seconds in times)
+    found.machine_share = (hand, own)
+
+
+def _loss_line(case: Case, options: argparse.Namespace, found: report.CaseReport) -> None:
+    model, batch, criterion = by_hand.without_tracking(case.model()), case.data(), case.criterion()
+    direction = by_hand.gradient(model, batch, criterion)
+    contenders = {
+        "by hand": Contender(
+            lambda: by_hand.loss_line(model, batch, criterion, direction, case.steps()), case.points
+        )
+    }
+    others = {
+        "loss-landscapes": peers.loss_landscapes(case, batch),
+        "landscaper": peers.landscaper(case, options.landscaper),
+    }
+    for name, other in others.items():
+        if isinstance(other, str):
+            found.missing[name] = other
+        else:
+            contenders[name] = Contender(other, case.points)
+    with runner(case, gradients=False, strategy=options.strategy) as run:
+        contenders["landscape"] = Contender(run, case.points)
+        found.loss_line = interleave(contenders, options.rounds)
+        found.loss_strategy = _name(run)
+    if isinstance(others["landscaper"], peers.Landscaper):
+        others["landscaper"].close()
+
+
+def _grow(case: Case, rounds: int) -> list[report.Growth]:
+    growths = []
+    for what, larger in (("points", case.scaled(points=4)), ("samples", case.scaled(batch=4))):
+        with runner(case) as base, runner(larger) as more:
+            timings = interleave(
+                {"1": Contender(base, case.points), "4": Contender(more, larger.points)}, rounds
+            )
+        growths += [report.Growth(case.title, what, int(k), t) for k, t in timings.items()]
+    return growths
+
+
+def _name(run: Runner) -> str:
+    chunk = run.choice.chunk
+    return f"{run.choice.strategy}, {chunk} together" if chunk > 1 else run.choice.strategy
+
+
+def _page(
+    reports: list[report.CaseReport],
+    growths: list[report.Growth],
+    peaks: dict[str, dict[str, float]],
+    options: argparse.Namespace,
+) -> list[str]:
+    machine = f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}, float32"
+    lines = [f"Medians over {options.rounds} interleaved rounds (fastest–slowest), {machine}.", ""]
+    lines += ["## A line with gradients", "", *report.gradient_table(reports), ""]
+    lines += ["## A line of losses", "", *report.loss_table(reports), ""]
+    if options.products:
+        lines += ["## A Hessian-vector product", "", *report.product_table(reports), ""]
+    if growths:
+        lines += ["## Growth", "", *report.growth_table(growths), ""]
+    for direction, peak in peaks.items():
+        copies = peak["grown"] / peak["theta"]
+        text = f"{peak['parameters']:,} parameters, direction {direction}: {copies:.2f} copies of θ"
+        lines += [text + " beside the model's own", ""]
+    missing = {name: reason for r in reports for name, reason in r.missing.items()}
+    lines += [f"Not timed: {name} ({reason})." for name, reason in missing.items()]
+    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+    return [*lines, "", f"Made with `{command}`."]
+
+
+if __name__ == "__main__":
+    main()
