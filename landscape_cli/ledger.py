@@ -13,6 +13,7 @@ from landscape_cli.assembly import assemble
 from landscape_cli.errors import SpecError, StoreError
 from landscape_cli.journal import Journal
 from landscape_cli.runs import Run
+from landscape_cli.specs import PLACEMENT
 from landscape_cli.units import UnitKey, UnitResult
 
 FOLD_SECONDS = 10.0
@@ -53,7 +54,7 @@ def find_complete(target: Path, header: Mapping[str, Any]) -> Run | None:
     run = store.open_run(target)
     settings = json.loads(json.dumps(header["settings"]))
     differing = sorted(name for name in settings if settings[name] != run.settings.get(name))
-    differing = [name for name in differing if name not in ("engine", "workers")]
+    differing = [name for name in differing if name not in PLACEMENT]
     hashes = [checkpoint["sha256"] for checkpoint in header["checkpoints"]]
     if run.labels("checkpoint_sha256") != hashes:
         differing.append("the checkpoints' contents")
@@ -94,6 +95,7 @@ class Ledger:
         self._overwrite = overwrite
         self._journal: Journal | None = None
         self._folded = time.monotonic()
+        self._discarded = False
 
     def __enter__(self) -> Ledger:
         if self._target is not None:
@@ -137,11 +139,16 @@ class Ledger:
             self._folded = time.monotonic()
         return run
 
+    def discard(self) -> None:
+        """Leave nothing behind of a run in which nothing was measured; an older output stays."""
+        self._discarded = True
+
     def __exit__(self, *exception: object) -> None:
         if self._journal is None:
             return
-        complete = False
+        done = self._discarded
         try:
-            complete = self.fold().complete
+            if not self._discarded:
+                done = self.fold().complete
         finally:
-            self._journal.close(remove=complete)
+            self._journal.close(remove=done)

@@ -288,7 +288,13 @@ def _measure(
             ledger.add(unit)
             for notice in unit.notices:
                 progress.notice(notice)
-    _raise_if_nothing(plan, ledger.units)
+        if _nothing(plan, ledger.units):
+            ledger.discard()
+            raise MeasurementError(
+                "no checkpoint could be measured",
+                seen=next(unit.error for unit in ledger.units if unit.key.kind == "failure"),
+                hint="landscape inspect CHECKPOINT shows what it holds; --debug shows where",
+            )
     return ledger.fold() if target is None else store.open_run(target)
 
 
@@ -305,11 +311,7 @@ def _settle_threads(ledger: Ledger, worker: Worker) -> int:
     return count
 
 
-def _raise_if_nothing(plan: Plan, units: Sequence[UnitResult]) -> None:
-    failed = {unit.key.checkpoint: unit.error for unit in units if unit.key.kind == "failure"}
-    if len(failed) == len(plan.checkpoints):
-        raise MeasurementError(
-            "no checkpoint could be measured",
-            seen=next(iter(failed.values())),
-            hint="landscape inspect CHECKPOINT shows what it holds; --debug shows where",
-        )
+def _nothing(plan: Plan, units: Sequence[UnitResult]) -> bool:
+    """Whether no checkpoint could be opened."""
+    failed = {unit.key.checkpoint for unit in units if unit.key.kind == "failure"}
+    return len(failed) == len(plan.checkpoints)

@@ -24,6 +24,8 @@ Spacing = Literal["log", "lin"]
 _ADAPTER_NAME = re.compile(r"[A-Za-z_][\w-]+")
 """What is an adapter before ``:FILE.py:NAME``; a path has a dot or a slash, a drive one letter."""
 STRATEGIES = ("plain", "stacked", "compressed", "graph", "compiled")
+PLACEMENT = ("engine", "workers", "gpus_per_worker", "address")
+"""Settings that say where a run is measured and decide none of its numbers."""
 LOSSES = ("cross-entropy", "mse", "sse", "l1", "bce", "nll", "model")
 
 
@@ -279,6 +281,8 @@ class ProbeSpec:
     allow_tf32: bool = False
     engine: str = "local"
     workers: int = 1
+    gpus_per_worker: float | None = None
+    address: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -291,6 +295,7 @@ class ProbeSpec:
         _check_choice("norm_mode", self.norm_mode, get_args(NormMode))
         _check_choice("dtype", self.dtype, get_args(DType))
         _check_choice("engine", self.engine, ("local", "ray"))
+        self._check_placement()
         _check_choice("strategy", self.strategy, ("auto", *STRATEGIES))
         if self.micro_batch is not None:
             _check_range("micro_batch", self.micro_batch, 1)
@@ -310,6 +315,23 @@ class ProbeSpec:
             from landscape_cli.planes import PlaneSpec
 
             PlaneSpec.parse(self.plane, self.plane_steps)
+
+    def _check_placement(self) -> None:
+        gpus = self.gpus_per_worker
+        if gpus is not None and not 0 <= gpus <= 64:
+            raise SpecError(
+                "the GPUs per worker are not between 0 and 64",
+                seen=gpus,
+                hint="--gpus-per-worker 1, or 0.5 where two workers share one",
+            )
+        given = [name for name in ("gpus_per_worker", "address") if getattr(self, name) is not None]
+        if given and self.engine != "ray":
+            option = "--" + given[0].replace("_", "-")
+            raise SpecError(
+                f"{option} is for the engine ray",
+                seen=f"{option} {getattr(self, given[0])}, --engine {self.engine}",
+                hint="--engine ray, or leave it out",
+            )
 
     def step_grid(self) -> StepGrid:
         """Return the parsed steps; those that a refined line starts from."""

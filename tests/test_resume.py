@@ -142,9 +142,19 @@ def test_a_checkpoint_that_is_mended_is_measured_on_a_resume(
     assert_same(probe(trajectory, output, resume=True), expected)
 
 
-def test_a_run_in_which_no_checkpoint_fits_is_an_error(trajectory: Path) -> None:
-    with pytest.raises(LandscapeError, match="no checkpoint could be measured"):
-        landscape.probe(trajectory, model=torch.nn.Linear(2, 2), data=cases.awkward_data())
+def test_a_run_in_which_no_checkpoint_fits_is_an_error_and_leaves_nothing(
+    trajectory: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "run.h5"
+    probe(trajectory, output)
+    before = output.read_bytes()
+    wrong = {"model": torch.nn.Linear(2, 2), "data": cases.awkward_data()}
+    for path in (output, tmp_path / "new.h5"):
+        with pytest.raises(LandscapeError, match="no checkpoint could be measured"):
+            landscape.probe(trajectory, **wrong, output=path, overwrite=True)
+        assert not Journal.path_of(path).exists()
+    assert not (tmp_path / "new.h5").exists()
+    assert output.read_bytes() == before
 
 
 def test_the_folder_of_the_output_must_exist(trajectory: Path, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from landscape_cli.errors import StoreError
+from landscape_cli.specs import PLACEMENT
 
-FREE = frozenset({"created", "command", "settings.engine", "settings.workers"})
+FREE = frozenset({"created", "command", *(f"settings.{name}" for name in PLACEMENT)})
 """What may change on a resume: when and where a run is measured, not what."""
 
 _SHOWN = 3
