@@ -27,6 +27,7 @@ transformers = _import("transformers")
 _import("transformers.image_utils")  # what fails where a torchvision does not fit
 CONFIGS = _import("transformers.models.auto.configuration_auto")
 MODELS = _import("transformers.models.auto.modeling_auto")
+LOSSES = _import("transformers.loss.loss_utils")
 datasets = _import("datasets")
 _hub = _import("huggingface_hub.constants")
 

@@ -11,6 +11,7 @@ from torch import nn
 from landscape_cli.errors import AdapterError
 from landscape_huggingface.labels import measure_shift
 from landscape_huggingface.library import CONFIGS, first_line, offline, transformers
+from landscape_huggingface.precision import keep_precision
 from landscape_huggingface.tasks import choose_class
 
 REFUSED = ("trust_remote_code", "code_revision", "revision", "token", "cache_dir", "dtype")
@@ -53,6 +54,7 @@ def build_model(
         _name_first_token(config)
         kind = choose_class(config, task)
         model = _build(kind, config, target, attn_implementation)
+    keep_precision(model)
     shift = measure_shift(model)
     if shift is not None:
         setattr(model, "shifts_labels", shift)  # noqa: B010  nn.Module declares no such thing

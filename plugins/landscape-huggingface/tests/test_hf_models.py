@@ -161,6 +161,25 @@ def test_the_shift_of_the_labels_is_that_of_the_models_own_loss(target, task, op
     assert float(loss.total(output, batch)) == pytest.approx(float(wanted), rel=1e-6)
 
 
+@pytest.mark.parametrize("target", ["gpt2", "modernbert"])
+def test_the_loss_of_a_model_in_float64_is_in_float64_and_otherwise_that_of_transformers(target):
+    options = GPT2 if target == "gpt2" else {**BERT, "cls_token_id": 1, "sep_token_id": 2, **ENDS}
+    model, raw = build_model(target, **options).eval(), language_batch()
+    theirs = type(model)(model.config).eval()
+    theirs.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(model(**raw).loss, theirs(**raw).loss)
+        output = model.double()(**raw)
+        scores, labels = output.logits, raw["labels"]
+        if target == "gpt2":
+            scores, labels = scores[:, :-1], labels[:, 1:]
+        wanted = F.cross_entropy(scores.reshape(-1, 23), labels.reshape(-1))
+        rounded = theirs.double()(**raw).loss
+    assert output.loss.dtype == torch.float64
+    assert float(output.loss) == pytest.approx(float(wanted), rel=1e-14)
+    assert float(rounded) != pytest.approx(float(wanted), rel=1e-12), "it would not be needed"
+
+
 @pytest.mark.parametrize(("target", "options"), [("bert", BERT), ("t5", T5), ("bart", BART)])
 def test_masked_and_sequence_to_sequence_losses_weigh_every_label_that_counts(target, options):
     model = build_model(target, **options).eval()
