@@ -50,6 +50,8 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m landscape_cli.cli.reference docs/reference/commands.md
+	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf build dist demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
