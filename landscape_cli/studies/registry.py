@@ -9,7 +9,12 @@ from typing import cast
 from landscape_cli.errors import SpecError
 from landscape_cli.studies.contract import Study
 
-NAMES: tuple[str, ...] = ()
+NAMES: tuple[str, ...] = (
+    "santurkar-fig4",
+    "santurkar-fig9",
+    "santurkar-fig11",
+    "santurkar-fig12",
+)
 """In the order of ``landscape reproduce --list``; the module of each has ``_`` for ``-``."""
 
 

@@ -66,8 +66,13 @@ def make_noisy(
     r_mu: float = 0.1,
     r_sigma: float = 0.1,
     eps: float = 1e-5,
+    normalise: bool = True,
 ) -> nn.Module:
-    """Return torch's batch normalisation with `ShiftingNoise` behind its scale and shift."""
-    normalise = make_batch(features, dims, eps=eps)
+    """Return torch's batch normalisation with `ShiftingNoise` behind its scale and shift.
+
+    With ``normalise=False`` the noise comes alone, as in the paper's control (§2.1).
+    """
     noise = ShiftingNoise(n_mu=n_mu, n_sigma=n_sigma, r_mu=r_mu, r_sigma=r_sigma)
-    return nn.Sequential(OrderedDict(normalise=normalise, noise=noise))
+    if not normalise:
+        return noise
+    return nn.Sequential(OrderedDict(normalise=make_batch(features, dims, eps=eps), noise=noise))

@@ -97,3 +97,10 @@ def test_the_noise_is_a_constant_of_the_gradient():
 def test_a_stretch_below_one_is_refused():
     with pytest.raises(AdapterError, match="'n_sigma' is too small"):
         make("noisy", 4, 0, n_sigma=0.9)
+
+
+def test_the_noise_comes_alone_where_nothing_is_normalised() -> None:
+    layer = make("noisy", 4, 0, normalise=False, n_mu=0.0, n_sigma=1.0, r_mu=0.0, r_sigma=0.0)
+    values = 3 + 2 * torch.randn(16, 4)
+    assert not list(layer.parameters())
+    torch.testing.assert_close(layer(values), values, rtol=0, atol=0)
