@@ -18,10 +18,10 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Activation:
-    """An elementwise function and its derivative.
+    """An elementwise function and its derivative; both may write over what they are given.
 
     Attributes:
-        forward: y = f(x).
+        forward: y = f(x); x is not used any more where the derivative takes y.
         backward: takes ∂L/∂y, x and y, and returns ∂L/∂x.
     """
 
@@ -29,10 +29,14 @@ class Activation:
     backward: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
+def _relu_backward(errors: Tensor, _: Tensor, outputs: Tensor) -> Tensor:
+    return aten.threshold_backward.grad_input(errors, outputs, 0, grad_input=errors)  # type: ignore[no-any-return]
+
+
 ACTIVATIONS: Mapping[str, Activation] = {
-    "relu": Activation(torch.relu, lambda e, x, y: aten.threshold_backward(e, y, 0)),  # noqa: ARG005
-    "tanh": Activation(torch.tanh, lambda e, x, y: aten.tanh_backward(e, y)),  # noqa: ARG005
-    "sigmoid": Activation(torch.sigmoid, lambda e, x, y: aten.sigmoid_backward(e, y)),  # noqa: ARG005
+    "relu": Activation(torch.relu_, _relu_backward),
+    "tanh": Activation(torch.tanh_, lambda e, x, y: aten.tanh_backward(e, y)),  # noqa: ARG005
+    "sigmoid": Activation(torch.sigmoid_, lambda e, x, y: aten.sigmoid_backward(e, y)),  # noqa: ARG005
     "gelu": Activation(F.gelu, lambda e, x, y: aten.gelu_backward(e, x)),  # noqa: ARG005
     "silu": Activation(F.silu, lambda e, x, y: aten.silu_backward(e, x)),  # noqa: ARG005
     "softplus": Activation(F.softplus, lambda e, x, y: aten.softplus_backward(e, x, 1, 20)),  # noqa: ARG005

@@ -227,7 +227,7 @@ class _Pass:
         if step.bias < 0:
             return torch.bmm(weight, values), ()
         bias = _outer(self.layout.weight(self.weights, step.bias), self.samples)
-        return torch.baddbmm(bias, weight, values), ()
+        return torch.bmm(weight, values).add_(bias), ()
 
     def _backward(
         self, step: Step, errors: Tensor, inputs: Tensor, outputs: Tensor, extra: tuple[Tensor, ...]
@@ -248,9 +248,8 @@ class _Pass:
 
     def _keep_product(self, position: int, errors: Tensor, inputs: Tensor) -> None:
         assert self.gradients is not None
-        place = self.layout.gradient(self.gradients, position)
-        # beta = 0 ignores what the memory held, NaN included.
-        torch.baddbmm(place, errors, inputs.transpose(1, 2), beta=int(self.again), out=place)
+        # Written into its place at once, a batch of products would be done one after the other.
+        self._keep(position, torch.bmm(errors, inputs.transpose(1, 2)))
 
     def _keep_bias(self, position: int, errors: Tensor) -> None:
         if position >= 0:
