@@ -145,6 +145,7 @@ class Preparation:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.spec = request.spec
+        self.distributed = self.spec.engine == "ray"
         self._stack = ExitStack()
 
     def __enter__(self) -> Preparation:
@@ -157,32 +158,22 @@ class Preparation:
         self._stack.close()
 
     def _prepare(self, stack: ExitStack) -> None:
-        spec = self.spec
         self.infos = self._find()
-        self.measures = registered.resolve(spec.measures)
-        device = choose_device(spec.device)
-        stack.enter_context(deterministic(allow_tf32=spec.allow_tf32))
-        self.model = self._build_model(stack, device)
-        losses.resolve(spec.loss, self.model)  # so that one that is not there is told at once
-        sample = batches.draw(self._open_data(), spec.batch_size, spec.batches, spec.seed)
-        load = None if self.request.as_it_stands else partial(_load, weights=spec.weights)
-        live = self.request.model is not None
-        self.equipment = Equipment(spec, self.model, sample, self.measures, load, live)
-        self.plan = self._plan(sample, device)
+        # Where others measure, what is built here only serves to plan.
+        device = choose_device("cpu" if self.distributed else self.spec.device)
+        self.equipment = _equip(stack, self.request, device, self._draw)
+        self.model, self.measures = self.equipment.model, self.equipment.measures
+        self.plan = self._plan(self.equipment.sample, device)
+
+    def _draw(self) -> batches.Sample:
+        spec = self.spec
+        return batches.draw(self._open_data(), spec.batch_size, spec.batches, spec.seed)
 
     def _find(self) -> list[CheckpointInfo]:
         if not self.request.as_it_stands:
             return checkpoints.find(self.spec.checkpoints)
         label = type(self.request.model).__name__
         return [CheckpointInfo(Path(), label, "live", UNKNOWN_STEP, self.spec.lr)]
-
-    def _build_model(self, stack: ExitStack, device: Any) -> nn.Module:
-        live = self.request.model
-        model = _build_model(self.spec.model) if live is None else live
-        placed = place_model(model, device, self.spec.dtype, live=live is not None)
-        model = stack.enter_context(placed)
-        stack.enter_context(chosen_parameters(model, self.spec.parameters, self.spec.freeze))
-        return model
 
     def _open_data(self) -> Any:
         data = self.request.data
@@ -245,6 +236,39 @@ class Preparation:
         return self.spec.chunk or UNIT_POINTS
 
 
+def _equip(
+    stack: ExitStack, request: Request, device: torch.device, draw: Callable[[], batches.Sample]
+) -> Equipment:
+    """Build what a worker measures with; the stack puts everything back."""
+    spec = request.spec
+    measures = registered.resolve(spec.measures)
+    stack.enter_context(deterministic(allow_tf32=spec.allow_tf32))
+    live = request.model is not None
+    model = _build_model(spec.model) if request.model is None else request.model
+    model = stack.enter_context(place_model(model, device, spec.dtype, live=live))
+    stack.enter_context(chosen_parameters(model, spec.parameters, spec.freeze))
+    losses.resolve(spec.loss, model)  # so that one that is not there is told at once
+    load = None if request.as_it_stands else partial(_load, weights=spec.weights)
+    return Equipment(spec, model, draw(), measures, load, live)
+
+
+@contextmanager
+def open_worker(
+    device: str, *, request: Request, plan: Plan, sample: batches.Sample
+) -> Iterator[Worker]:
+    """Yield a worker for a plan that was made elsewhere, with the batches that were drawn there.
+
+    Args:
+        device: where it computes.
+        request: model and settings; the data is not opened again.
+        plan: of the run.
+        sample: the batches.
+    """
+    with ExitStack() as stack:
+        equipment = _equip(stack, request, choose_device(device), lambda: sample)
+        yield stack.enter_context(Worker(plan, equipment))
+
+
 def _build_model(spec: str) -> nn.Module:
     from landscape_cli.adapters.building import build_model
 
@@ -265,36 +289,28 @@ def _measure(
     prepared: Preparation, target: Path | None, *, overwrite: bool, progress: Progress
 ) -> Run:
     plan = prepared.plan
-    header = plan.to_header()
     if target is not None and not overwrite:
-        finished = find_complete(target, header)
+        finished = find_complete(target, plan.to_header())
         if finished is not None:
             progress.notice(f"{target} is complete: nothing is left to measure")
             return finished
     with ExitStack() as stack:
-        ledger = stack.enter_context(Ledger(header, target, overwrite=overwrite))
-        worker = stack.enter_context(Worker(plan, prepared.equipment))
+        cluster = stack.enter_context(_open_cluster(prepared, progress)) if (
+            prepared.distributed
+        ) else None
+        if cluster is not None:
+            plan = replace(plan, provenance={**plan.provenance, "device": cluster.device})
+        ledger = stack.enter_context(Ledger(plan.to_header(), target, overwrite=overwrite))
         for notice in (*ledger.notices, *plan.provenance["batch_notices"]):
             progress.notice(notice)
         progress.start(plan.points)
-        stack.enter_context(limited(_settle_threads(ledger, worker)))
-        for unit in local.run(
-            plan,
-            worker,
-            finished=ledger.finished,
-            unit_points=prepared.unit_points,
-            progress=progress,
-        ):
+        work = _Work(plan, ledger, prepared.unit_points, progress)
+        units = _measure_here(stack, prepared, work) if cluster is None else work.give(cluster.run)
+        for unit in units:
             ledger.add(unit)
             for notice in unit.notices:
                 progress.notice(notice)
-        if _nothing(plan, ledger.units):
-            ledger.discard()
-            raise MeasurementError(
-                "no checkpoint could be measured",
-                seen=next(unit.error for unit in ledger.units if unit.key.kind == "failure"),
-                hint="landscape inspect CHECKPOINT shows what it holds; --debug shows where",
-            )
+    _raise_if_nothing(plan, ledger.units)
     return ledger.fold() if target is None else store.open_run(target)
 
 
