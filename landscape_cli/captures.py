@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from landscape_cli.errors import MeasurementError
+from landscape_cli.design import MATRIX_ELEMENTS, matrix_elements
 from landscape_cli.layers import ROOT, affine_layers
 from landscape_cli.objective import Objective, twice_differentiable
 
@@ -59,11 +59,7 @@ def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
 
 
 def capture_batch_norms(objective: Objective) -> list[Capture]:
-    """Run the first batch and return its BatchNorm layers, those that are used.
-
-    Raises:
-        MeasurementError: If none is used.
-    """
+    """Run the first batch and return its BatchNorm layers, those that are used."""
     captures = [Capture(name, module) for name, module in batch_norms(objective.model).items()]
     with (
         twice_differentiable(),
@@ -74,12 +70,6 @@ def capture_batch_norms(objective: Objective) -> list[Capture]:
         total = objective.total_at(0, objective.parameters.tensors)
     loss = total / (1 if objective.summed else objective.loss.terms(batch))
     used = [capture for capture in captures if capture.inputs is not None]
-    if not used:
-        raise MeasurementError(
-            "no BatchNorm layer is used in the forward pass",
-            seen=", ".join(capture.label for capture in captures[:4]),
-            hint="leave the measure out",
-        )
     for capture in used:
         capture.loss = loss
     return used
@@ -102,6 +92,8 @@ def _capturing(model: nn.Module, captures: Sequence[Capture]) -> Iterator[None]:
 
 def _noting(made: dict[int, Producer]) -> Any:
     def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        if not args or matrix_elements(module, args[0]) > MATRIX_ELEMENTS:
+            return
         # The output is kept with what made it, so that no other tensor can have its id.
         made[id(output)] = Producer(module, args[0].detach().clone(), output)
 
@@ -110,7 +102,7 @@ def _noting(made: dict[int, Producer]) -> Any:
 
 def _entering(capture: Capture, made: dict[int, Producer]) -> Any:
     def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if capture.inputs is not None:
+        if capture.inputs is not None or not args:
             return None
         entered = args[0]
         capture.producer = made.get(id(entered))
@@ -122,7 +114,7 @@ def _entering(capture: Capture, made: dict[int, Producer]) -> Any:
 
 def _leaving(capture: Capture) -> Any:
     def hook(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        if capture.outputs is not None:
+        if capture.inputs is None or capture.outputs is not None:
             return None
         capture.outputs = output
         return output.clone()

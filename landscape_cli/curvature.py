@@ -11,10 +11,6 @@ from landscape_cli.lanczos import Eigenpairs, SymmetricMatrix, top_eigenpairs
 from landscape_cli.objective import Objective
 from landscape_cli.parameters import Tensors
 
-TOLERANCES = {torch.float64: 1e-8}
-"""Residual of an eigenvector, relative to the largest magnitude, by the type computed in."""
-NARROW_TOLERANCE = 1e-4
-
 
 def hessian(objective: Objective) -> SymmetricMatrix:
     """Return H over all parameters, flattened one after the other.
@@ -51,12 +47,15 @@ def unflattened(objective: Objective, vector: Tensor) -> list[Tensor]:
 
 
 def top_of(objective: Objective, count: int, seed: int, max_products: int = 1000) -> Eigenpairs:
-    """Return the largest eigenpairs of the Hessian, to the tolerance that the type allows."""
+    """Return the largest eigenpairs, to residuals of √ε of the type computed in.
+
+    The error of an eigenvalue is of the order of its residual's square.
+    """
     return top_eigenpairs(
         hessian(objective),
         count,
         seed=randomness.derived_seed(seed, "lanczos"),
-        tolerance=TOLERANCES.get(objective.parameters.dtype, NARROW_TOLERANCE),
+        tolerance=torch.finfo(objective.parameters.dtype).eps ** 0.5,
         max_products=max_products,
     )
 

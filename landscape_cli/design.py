@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from landscape_cli.layers import CONVOLUTIONS
 
+MATRIX_ELEMENTS = 1 << 27
+"""Numbers in a design matrix, 1 GiB in float64, above which a layer is left out."""
+
 
 def weight_count(module: nn.Module) -> int:
     """Return how many weights one unit of a dense or convolutional layer has, without its bias."""
@@ -31,6 +34,14 @@ def group_of(module: nn.Module, unit: int) -> int:
     if isinstance(module, CONVOLUTIONS):
         return unit // (module.out_channels // module.groups)
     return 0
+
+
+def matrix_elements(module: nn.Module, inputs: Tensor) -> int:
+    """Return how many numbers the design matrix has, for a convolution about how many."""
+    positions = inputs.numel() // inputs.shape[-1]
+    if isinstance(module, CONVOLUTIONS):
+        positions = len(inputs) * math.prod(inputs.shape[2:]) // math.prod(module.stride)
+    return positions * weight_count(module)
 
 
 def design_matrix(module: nn.Module, inputs: Tensor, group: int = 0) -> Tensor:

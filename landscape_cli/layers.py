@@ -80,8 +80,8 @@ def _first_uses(objective: Objective) -> dict[int, str]:
     positions = {id(tensor): index for index, tensor in enumerate(tensors)}
     with _running_modules(objective.model) as running:
         watch = _Watch(owners, running)
-        with torch.no_grad(), objective.still(0) as batch, watch:
-            objective.call(*batch.inputs, **batch.keywords)
+        with torch.no_grad(), objective.still(0), watch:
+            objective.total_at(0, tensors)
     return {positions[key]: owner for key, owner in watch.found.items()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,10 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from landscape_cli.design import design_matrix, group_of, unit_count, weight_count
+from landscape_cli.design import (
+    MATRIX_ELEMENTS,
+    design_matrix,
+    group_of,
+    matrix_elements,
+    unit_count,
+    weight_count,
+)
 from landscape_cli.errors import SpecError
 from landscape_cli.features import Compression, Features, spectral_condition
-from landscape_cli.layers import CONVOLUTIONS, affine_layers, listening_to_inputs
+from landscape_cli.layers import affine_layers, listening_to_inputs
 from landscape_cli.measures.contract import Arrays, Field
 from landscape_cli.objective import Objective
 from landscape_cli.precision import in_float64
@@ -25,8 +31,6 @@ from landscape_cli.unit_hessians import OutputCurvature
 DIMS = ("checkpoint", "unit")
 WIDE = 1024
 """Weights a unit above which only a layer's first unit is measured."""
-MATRIX_ELEMENTS = 1 << 27
-"""Numbers in a layer's input matrix, 1 GiB, above which the layer is left out."""
 CORE_ELEMENTS = 1 << 24
 """Numbers in the matrices of the units that are measured together."""
 
@@ -91,7 +95,10 @@ class Conditioning:
         return ""
 
     def measure(self, site: Site) -> Arrays:
-        """Return every field, shape (unit,) each; what was left out is among the notices."""
+        """Return every field, shape (unit,) each; what was left out is among the notices.
+
+        Nothing is returned where every layer is left out.
+        """
         rows: dict[str, tuple[float, ...]] = {}
         with in_float64(site.objective) as objective:
             for name, module in self._named(objective.model).items():
@@ -99,12 +106,11 @@ class Conditioning:
                 site.notices.extend(f"{self.name}: {text}" for text in layer.notices)
                 for unit, numbers in layer.measured():
                     rows[f"{name}:{unit}"] = numbers
-        columns = np.array(list(rows.values()), dtype=np.float64).reshape(len(rows), -1).T
+        if not rows:
+            return {}
         names = [field for field in self.fields if field != "unit"]
-        found = {
-            field: columns[index].astype(self.fields[field].dtype) if rows else np.empty(0)
-            for index, field in enumerate(names)
-        }
+        columns = zip(names, np.array(list(rows.values()), dtype=np.float64).T, strict=True)
+        found = {name: column.astype(self.fields[name].dtype) for name, column in columns}
         return {"unit": np.array(list(rows), dtype=str), **found}
 
     def _named(self, model: nn.Module) -> dict[str, nn.Module]:
@@ -151,16 +157,8 @@ class _Layer:
         uses = {len(batch) for batch in self.inputs}
         if uses != {1}:
             return f"a forward pass uses it {max(uses)} times"
-        size = weight_count(self.module) * sum(self._positions(batch[0]) for batch in self.inputs)
-        if size > MATRIX_ELEMENTS:
-            return f"its inputs make a matrix of {size:,} numbers"
-        return ""
-
-    def _positions(self, inputs: Tensor) -> int:
-        """Return how many rows a batch gives, for a convolution about how many."""
-        if isinstance(self.module, CONVOLUTIONS):
-            return len(inputs) * math.prod(inputs.shape[2:])
-        return inputs.numel() // inputs.shape[-1]
+        size = sum(matrix_elements(self.module, batch[0]) for batch in self.inputs)
+        return f"its inputs make a matrix of {size:,} numbers" if size > MATRIX_ELEMENTS else ""
 
     def measured(self) -> Iterator[tuple[int, tuple[float, ...]]]:
         """Yield the numbers of every unit, in the order of the fields."""

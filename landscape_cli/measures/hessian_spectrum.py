@@ -36,9 +36,9 @@ class HessianSpectrum:
       nodes, an integral of one; nodes and weights are kept as well.
 
     Where the model has no more parameters than the basis has vectors, all eigenvalues are known
-    and the trace is exact. Products with the Hessian are taken in the run's type (a residual in
-    float32 goes down to about 1e-4 of the largest magnitude), all else in float64. In memory
-    are max(2k + 12, 24) vectors of parameters, or `steps` of them.
+    and the trace is exact. Products with the Hessian are taken in the run's type, so that
+    residuals go down to √ε of the largest magnitude, all else in float64. In memory are
+    max(2k + 12, 24) vectors of parameters, or `steps` of them.
 
     Args:
         k: eigenvalues.
