@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from landscape_cli import batches, checkpoints, losses, store
 from landscape_cli.checkpoints.contract import UNKNOWN_STEP, CheckpointInfo
@@ -28,8 +36,11 @@ from landscape_cli.threads import limited, settle
 from landscape_cli.units import UnitKey, UnitResult
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
     from torch.utils.data import Dataset
+
+    from landscape_cli.engine.ray import Cluster
 
 
 def probe(
@@ -295,36 +306,78 @@ def _measure(
             progress.notice(f"{target} is complete: nothing is left to measure")
             return finished
     with ExitStack() as stack:
-        cluster = stack.enter_context(_open_cluster(prepared, progress)) if (
-            prepared.distributed
-        ) else None
-        if cluster is not None:
+        run: Engine = partial(_measure_here, prepared)
+        if prepared.distributed:
+            cluster = stack.enter_context(_cluster(prepared, progress))
             plan = replace(plan, provenance={**plan.provenance, "device": cluster.device})
+            run = cluster.run
         ledger = stack.enter_context(Ledger(plan.to_header(), target, overwrite=overwrite))
         for notice in (*ledger.notices, *plan.provenance["batch_notices"]):
             progress.notice(notice)
         progress.start(plan.points)
-        work = _Work(plan, ledger, prepared.unit_points, progress)
-        units = _measure_here(stack, prepared, work) if cluster is None else work.give(cluster.run)
-        for unit in units:
+        units = run(
+            plan,
+            finished=ledger.finished,
+            unit_points=prepared.unit_points,
+            progress=progress,
+        )
+        for unit in stack.enter_context(closing(units)):
             ledger.add(unit)
             for notice in unit.notices:
                 progress.notice(notice)
-    _raise_if_nothing(plan, ledger.units)
+        if _nothing(plan, ledger.units):
+            ledger.discard()
+            raise MeasurementError(
+                "no checkpoint could be measured",
+                seen=next(unit.error for unit in ledger.units if unit.key.kind == "failure"),
+                hint="landscape inspect CHECKPOINT shows what it holds; --debug shows where",
+            )
     return ledger.fold() if target is None else store.open_run(target)
 
 
-def _settle_threads(ledger: Ledger, worker: Worker) -> int:
-    """Return how many threads the run computes with: as recorded, else what suits it.
+class Engine(Protocol):
+    """Measures what is not finished of a plan, and yields every unit as it is done."""
+
+    def __call__(
+        self, plan: Plan, *, finished: Collection[UnitKey], unit_points: int, progress: Progress
+    ) -> Generator[UnitResult, None, None]:
+        """Begin."""
+        ...
+
+
+def _measure_here(
+    prepared: Preparation,
+    plan: Plan,
+    *,
+    finished: Collection[UnitKey],
+    unit_points: int,
+    progress: Progress,
+) -> Generator[UnitResult, None, None]:
+    """Measure in this process.
 
     Results repeat bit for bit at a fixed number of threads, so the number is kept with them.
     """
-    recorded = [key.stop for key in ledger.finished if key.kind == "threads"]
-    if recorded:
-        return recorded[0]
-    count = settle(worker.evaluation())
-    ledger.add(UnitResult(UnitKey(-1, "threads", stop=count)))
-    return count
+    if prepared.spec.workers > 1:
+        progress.notice("the local engine is one process: --engine ray takes several workers")
+    with Worker(plan, prepared.equipment) as worker:
+        threads = next((key.stop for key in finished if key.kind == "threads"), 0)
+        if not threads:
+            threads = settle(worker.evaluation())
+            yield UnitResult(UnitKey(-1, "threads", stop=threads))
+        with limited(threads):
+            yield from local.run(
+                plan, worker, finished=finished, unit_points=unit_points, progress=progress
+            )
+
+
+def _cluster(prepared: Preparation, progress: Progress) -> Cluster:
+    """Return the cluster that a run asks for; its workers get the batches and not the data."""
+    from landscape_cli.engine.ray import Cluster
+
+    request = replace(prepared.request, data=None)
+    sample = prepared.equipment.sample
+    opener = partial(open_worker, request=request, plan=prepared.plan, sample=sample)
+    return Cluster(prepared.spec, opener, progress)
 
 
 def _nothing(plan: Plan, units: Sequence[UnitResult]) -> bool:

@@ -189,7 +189,8 @@ def _recorded_spec(run: Run, path: Path, named: Mapping[str, str]) -> ProbeSpec:
     for name in ("model", "data", "loss"):
         if not named.get(name):
             _check_code(name, getattr(spec, name), path)
-    return replace(spec, measures=(), plane=None, engine="local", workers=1)
+    spec = replace(spec, gpus_per_worker=None, address=None, engine="local", workers=1)
+    return replace(spec, measures=(), plane=None)
 
 
 def _check_code(name: str, text: str, path: Path) -> None:
