@@ -518,7 +518,16 @@ def add_many_fills(file) -> None:
 
 
 def add_foreign_filter(file) -> None:
-    file.create_dataset("odd", data=np.zeros(100), chunks=(10,), compression="lzf")
+    file.create_dataset("odd", data=np.zeros(100), chunks=(100,), compression="lzf")
+
+
+def add_index(file) -> None:
+    file.create_dataset("odd", data=np.zeros(100), chunks=(10,))
+
+
+def add_many_attributes(file) -> None:
+    for index in range(20):
+        file.attrs[f"note{index}"] = index
 
 
 def add_cycle(file) -> None:
@@ -556,7 +565,7 @@ def add_bytes(file) -> None:
         (add_external_link, "links to elsewhere"),
         (add_soft_link, "links to elsewhere"),
         (add_virtual, "takes data from other files"),
-        (add_external_storage, "takes data from other files"),
+        (add_external_storage, "laid out like no run"),
         (add_references, "neither numbers nor text"),
         (add_compound, "neither numbers nor text"),
         (add_ragged, "neither numbers nor text"),
@@ -564,6 +573,8 @@ def add_bytes(file) -> None:
         (add_huge_chunk, "declares more data than it can hold"),
         (add_many_fills, "declares more data than it can hold"),
         (add_foreign_filter, "compressed in a way that no run is"),
+        (add_index, "laid out like no run"),
+        (add_many_attributes, "laid out like no run"),
         (add_cycle, "nested like no run's"),
         (add_depth, "nested like no run's"),
         (add_nameless, "does not name its dimensions"),
@@ -603,13 +614,29 @@ def test_one_long_text_under_many_labels_is_refused(path: Path) -> None:
         (b"", "not HDF5"),
         (b"PK\x03\x04", "not HDF5"),
         (b"\x89HDF\r\n\x1a\n", "not as runs are written"),
-        (b"\x89HDF\r\n\x1a\n\x03\x08\x08" + bytes(100), "damaged"),
+        (b"\x89HDF\r\n\x1a\n\x03\x08\x08" + bytes(100), "not as runs are written"),
+        (b"\x89HDF\r\n\x1a\n\x03\x08\x08" + bytes(9) + b"\xff" * 8 + bytes(99), "damaged"),
     ],
 )
 def test_what_is_not_hdf5_is_refused(path: Path, content: bytes, what: str) -> None:
     path.write_bytes(content)
     with pytest.raises(StoreError, match=what):
         store.open_run(path)
+
+
+def test_a_run_that_another_program_added_to_opens(path: Path) -> None:
+    store.write(full_run(), path)
+    with h5py.File(path, "r+", libver=("v110", "v110")) as file:
+        for index in range(20):
+            file.attrs[f"note{index}"] = "of the user"
+        file.create_dataset("more/item", data=np.arange(4)).make_scale("item")
+        more = file.create_dataset("more/numbers", data=np.arange(4.0))
+        more.dims[0].attach_scale(file["more/item"])
+        file["loss"].attrs["note"] = "looks odd"
+    run = store.open_run(path)
+    assert_same(full_run(), run)
+    assert run.attributes["note19"] == "of the user"
+    assert run.variables["more/numbers"].dims == ("item",)
 
 
 def test_hdf5_of_other_programs_is_refused(path: Path) -> None:

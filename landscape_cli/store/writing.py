@@ -1,4 +1,7 @@
-"""A run as an HDF5 file that h5py and xarray open with named dimensions."""
+"""A run as an HDF5 file that h5py and xarray open with named dimensions.
+
+HDF5 1.10 (2016) and later can read it; all of its metadata carry checksums.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from landscape_cli.errors import StoreError
 from landscape_cli.runs import FORMAT, FORMAT_VERSION, Run, Variable
 from landscape_cli.store.soundness import seal
 
-# Readable from HDF5 1.10 (2016) on; all of its metadata carry checksums.
-_LIBRARY = ("v110", "v110")
-_COMPRESSED_BYTES = 65536
+_MANY = 65535
+# One chunk holds a whole array: that needs no index. HDF5 has chunks of less than 4 GiB.
+_COMPRESSED_BYTES = range(1 << 16, 1 << 31)
 _GROWTH_BYTES = 1 << 20
 # xarray turns variables with these units into time spans, and warns about it.
 _UNITS = {
@@ -52,18 +55,18 @@ def write(run: Run, path: str | Path) -> None:
 def encode(run: Run) -> bytes:
     """Return the bytes of the HDF5 file that holds a run."""
     # In memory, because HDF5 cannot recover from a disk that fills up under it.
-    with h5py.File(
-        "run.h5",
-        "w",
-        driver="core",
-        backing_store=False,
-        block_size=_GROWTH_BYTES,
-        libver=_LIBRARY,
-        track_order=True,
-    ) as file:
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_fapl_core(_GROWTH_BYTES, backing_store=False)
+    access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
+    creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    creation.set_link_creation_order(h5py.h5p.CRT_ORDER_TRACKED | h5py.h5p.CRT_ORDER_INDEXED)
+    # Never the indices for many attributes, which no reader of runs accepts.
+    creation.set_attr_phase_change(_MANY, 0)
+    identifier = h5py.h5f.create(b"run.h5", h5py.h5f.ACC_TRUNC, fcpl=creation, fapl=access)
+    with h5py.File(identifier) as file:
         _Writer(file, run).write()
         file.flush()
-        image: bytes = file.id.get_file_image()
+        image: bytes = identifier.get_file_image()
     return image
 
 
@@ -170,9 +173,9 @@ def _check_fit(
 
 def _layout(values: np.ndarray) -> dict[str, Any]:
     """Return how an array is stored: compressed where it pays."""
-    if values.dtype == object or values.nbytes < _COMPRESSED_BYTES:
+    if values.dtype == object or values.nbytes not in _COMPRESSED_BYTES:
         return {}
-    return {"chunks": True, "compression": 4, "shuffle": True}
+    return {"chunks": values.shape, "compression": 4, "shuffle": True}
 
 
 def _storable(path: str, values: np.ndarray) -> np.ndarray:
