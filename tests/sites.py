@@ -32,11 +32,12 @@ def surveyed(
 ) -> Iterator[Site]:
     """Yield the site of `model` on `raws`, and check on leaving that nothing has changed."""
     resolved = losses.resolve(loss, model)
-    kind = next(model.parameters()).dtype
-    narrowed = [
-        batches.map_tensors(raw, lambda t: t.to(kind) if t.is_floating_point() else t)
-        for raw in raws
-    ]
+    like = next(model.parameters())
+
+    def place(tensor: Tensor) -> Tensor:
+        return tensor.to(like.device, like.dtype if tensor.is_floating_point() else None)
+
+    narrowed = [batches.map_tensors(raw, place) for raw in raws]
     split = [batches.Batch.split(raw, model, whole=resolved.whole) for raw in narrowed]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = randomness.capture()

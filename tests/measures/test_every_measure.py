@@ -88,6 +88,21 @@ def test_it_can_be_taken_in_float32(name: str, net: str) -> None:
     assert bool(found) or name == "normalisation_bounds"
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("net", [net for net in NETS if net != "dropout"])  # masks differ
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_gpu_gives_the_numbers_of_a_cpu(name: str, net: str) -> None:
+    build, data = NETS[net]
+    expected = measured(name, build().double(), data())
+    found = measured(name, build().double().cuda(), data())
+    for field, values in expected.items():
+        if values.dtype.kind == "U":
+            np.testing.assert_array_equal(found[field], values)
+        elif field != "nonzero":  # κ of a rank-deficient Hessian hangs on rounding
+            np.testing.assert_allclose(found[field], values, rtol=1e-5, atol=1e-9, err_msg=field)
+
+
 def test_a_probe_takes_all_of_them_and_says_which_do_not_apply() -> None:
     x, y = cases.image_data(16, 4)[0]
     data = torch.utils.data.TensorDataset(x, y)
