@@ -33,16 +33,17 @@ def speed_ratio(trainings: Trainings, first: str, other: str) -> Estimate:
 
 
 def accuracy_gain(trainings: Trainings, first: str, other: str, column: str) -> Estimate:
-    """Return the last accuracy of `other` less that of `first`; of training over an epoch."""
-    gains = [
-        _last(b.history[column]) - _last(a.history[column])
-        for a, b in zip(trainings[first], trainings[other], strict=True)
-    ]
-    return mean_over_seeds(gains)
+    """Return the last accuracy of `other` less that of `first`."""
+    before, after = (last_accuracies(trainings[norm], column) for norm in (first, other))
+    return mean_over_seeds([b - a for a, b in zip(before, after, strict=True)])
+
+
+def last_accuracies(group: Sequence[Trained], column: str) -> list[float]:
+    """Return the mean of the last twentieth of the finite values of a column, one per seed."""
+    return [_last(trained.history[column]) for trained in group]
 
 
 def _last(values: np.ndarray) -> float:
-    """Return the mean of the last twentieth of the finite values."""
     finite = values[np.isfinite(values)]
     return float(finite[-max(1, len(finite) // 20) :].mean()) if finite.size else float("nan")
 

@@ -10,10 +10,18 @@ from landscape_cli.errors import SpecError
 from landscape_cli.studies.contract import Study
 
 NAMES: tuple[str, ...] = (
+    "santurkar-fig1",
+    "santurkar-fig2",
+    "santurkar-fig3",
     "santurkar-fig4",
     "santurkar-fig9",
+    "santurkar-fig10",
     "santurkar-fig11",
     "santurkar-fig12",
+    "lange-fig3",
+    "lange-fig4",
+    "lange-fig5",
+    "lange-fig6",
 )
 """In the order of ``landscape reproduce --list``; the module of each has ``_`` for ``-``."""
 
