@@ -327,11 +327,7 @@ def _measure(
                 progress.notice(notice)
         if _nothing(plan, ledger.units):
             ledger.discard()
-            raise MeasurementError(
-                "no checkpoint could be measured",
-                seen=next(unit.error for unit in ledger.units if unit.key.kind == "failure"),
-                hint="landscape inspect CHECKPOINT shows what it holds; --debug shows where",
-            )
+            raise _defeat(next(unit for unit in ledger.units if unit.key.kind == "failure"))
     return ledger.fold() if target is None else store.open_run(target)
 
 
@@ -378,6 +374,12 @@ def _cluster(prepared: Preparation, progress: Progress) -> Cluster:
     sample = prepared.equipment.sample
     opener = partial(open_worker, request=request, plan=prepared.plan, sample=sample)
     return Cluster(prepared.spec, opener, progress)
+
+
+def _defeat(failed: UnitResult) -> MeasurementError:
+    """Return the error of a run in which no checkpoint could be opened, from the first of them."""
+    hint = next(iter(failed.notices), "landscape inspect CHECKPOINT shows what it holds")
+    return MeasurementError("no checkpoint could be measured", seen=failed.error, hint=hint)
 
 
 def _nothing(plan: Plan, units: Sequence[UnitResult]) -> bool:

@@ -157,6 +157,14 @@ def test_a_run_in_which_no_checkpoint_fits_is_an_error_and_leaves_nothing(
     assert output.read_bytes() == before
 
 
+def test_a_checkpoint_that_does_not_fit_says_why_and_what_to_try(trajectory: Path) -> None:
+    path = trajectory / "step-0.safetensors"
+    with pytest.raises(LandscapeError, match="no checkpoint could be measured") as caught:
+        landscape.probe(path, model=torch.nn.Linear(4, 3), data=cases.awkward_data(), loss="mse")
+    assert "are not those of the model" in caught.value.seen
+    assert "inspect" not in caught.value.hint or "--model" in caught.value.hint
+
+
 def test_the_folder_of_the_output_must_exist(trajectory: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="folder of the output"):
         probe(trajectory, tmp_path / "nowhere" / "run.h5")

@@ -340,7 +340,7 @@ class Worker:
 def failure(key: UnitKey, error: LandscapeError) -> UnitResult:
     """Return the unit that records why another could not be measured."""
     text = f"{error.what}: {error.seen}" if error.seen else error.what
-    return UnitResult(key, error=text)
+    return UnitResult(key, notices=(error.hint,) if error.hint else (), error=text)
 
 
 def describe(error: Exception) -> LandscapeError:
