@@ -109,6 +109,9 @@ def _add_histogram(figure: go.Figure, item: Drawn, layer: str, column: int) -> N
         return
     path = next(path for path in EDGES if path in item.run)
     edges = _edges_of(item.run, path, place)
+    filled = np.flatnonzero(np.nansum(shares, axis=0))
+    reach = slice(filled[0], filled[-1] + 1)  # bins go far beyond what any layer fills
+    shares, edges = shares[:, reach], edges[filled[0] : filled[-1] + 2]
     figure.add_trace(
         go.Heatmap(
             z=theme.compact(shares.T),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import cases
@@ -103,7 +104,7 @@ def test_a_gpu_gives_the_numbers_of_a_cpu(name: str, net: str) -> None:
             np.testing.assert_allclose(found[field], values, rtol=1e-5, atol=1e-9, err_msg=field)
 
 
-def test_a_probe_takes_all_of_them_and_says_which_do_not_apply() -> None:
+def test_a_probe_takes_all_of_them_and_says_which_do_not_apply(tmp_path: Path) -> None:
     x, y = cases.image_data(16, 4)[0]
     data = torch.utils.data.TensorDataset(x, y)
     texts = [
@@ -120,8 +121,10 @@ def test_a_probe_takes_all_of_them_and_says_which_do_not_apply() -> None:
             measures=texts,
             directions=directions,
             norm_mode="frozen",
+            output=tmp_path / "run.h5",
             **settings,
         )
+        run = landscape.open_run(tmp_path / "run.h5")
     assert run.complete
     assert set(run.groups()) >= set(MEASURES) - {"normalisation_bounds"}
     assert "normalisation_bounds: the theorems" in run.attributes["notices"]

@@ -87,6 +87,24 @@ def test_eigenvalues_agree_with_curvlinops(net: str) -> None:
     np.testing.assert_allclose(found["eigenvalue"], np.sort(expected)[::-1], rtol=1e-6)
 
 
+def test_eigenvalues_and_trace_agree_with_pyhessian() -> None:
+    pyhessian = pytest.importorskip("pyhessian")
+    model, raws, matrix = dense("dense")
+    with surveyed(model, raws) as site:
+        found = taken(HessianSpectrum(k=2, probes=64, steps=2), site)
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore", UserWarning)  # it lets gradients refer to themselves
+        torch.manual_seed(0)
+        peer = pyhessian.hessian(model, nn.CrossEntropyLoss(), data=raws[0], cuda=False)
+        values, _ = peer.eigenvalues(maxIter=2000, tol=1e-12, top_n=2)
+        traces = peer.trace(maxIter=200, tol=1e-9)
+    # Power iteration stops on a change of 1e-12: the values are good to about its root.
+    np.testing.assert_allclose(found["eigenvalue"], values, rtol=1e-5)
+    error = np.std(traces) / np.sqrt(len(traces))
+    assert abs(found["trace"] - np.mean(traces)) < 4 * (found["trace_error"] + error)
+    assert abs(found["trace"] - float(torch.trace(matrix))) < 4 * found["trace_error"]
+
+
 def test_a_quadratic_has_the_spectrum_and_exact_trace_of_its_matrix() -> None:
     model = cases.quadratic(7)
     expected = torch.linalg.eigvalsh(model.matrix).numpy()
