@@ -13,7 +13,7 @@ import numpy as np
 
 from landscape_cli.errors import MeasurementError
 from landscape_cli.probing import Preparation, Request
-from landscape_cli.threads import limited, settle
+from landscape_cli.threads import limited
 
 if TYPE_CHECKING:
     from torch import nn
@@ -122,7 +122,7 @@ def examine(
     with ExitStack() as stack:
         prepared = stack.enter_context(Preparation(request))
         worker = stack.enter_context(Worker(prepared.plan, prepared.equipment))
-        stack.enter_context(limited(settle(worker.evaluation())))
+        stack.enter_context(limited(worker.settle_threads()))
         return _Examination(worker).diagnosis()
 
 

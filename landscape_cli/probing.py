@@ -32,7 +32,7 @@ from landscape_cli.plan import Plan, PlannedCheckpoint, command_line, timestamp,
 from landscape_cli.progress import Progress, Silent
 from landscape_cli.runs import Run
 from landscape_cli.specs import ProbeSpec
-from landscape_cli.threads import limited, settle
+from landscape_cli.threads import limited
 from landscape_cli.units import UnitKey, UnitResult
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ def _measure_here(
     with Worker(plan, prepared.equipment) as worker:
         threads = next((key.stop for key in finished if key.kind == "threads"), 0)
         if not threads:
-            threads = settle(worker.evaluation())
+            threads = worker.settle_threads()
             yield UnitResult(UnitKey(-1, "threads", stop=threads))
         with limited(threads):
             yield from local.run(

@@ -193,3 +193,30 @@ def test_only_the_chosen_parameters_move(trajectory: Path) -> None:
     )
     assert run.attributes["parameters"] == 6 * 6 + 3 * 6
     assert run.settings["parameters"] == ["first.*", "leave.*"]
+
+
+def test_nothing_that_is_kept_is_computed_while_threads_are_settled(
+    trajectory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed run knows its threads at once: its first site must be what it was."""
+    from landscape_cli import threads
+    from landscape_cli.engine import worker
+
+    def settle(evaluate) -> int:
+        evaluate()
+        return 1
+
+    monkeypatch.setattr(worker, "settle", settle)
+    seen: list[int] = []
+    survey = worker.Site.survey
+
+    def watched(*arguments, **options):
+        seen.append(torch.get_num_threads())
+        return survey(*arguments, **options)
+
+    monkeypatch.setattr(worker.Site, "survey", watched)
+    with threads.limited(3):
+        probe(trajectory, tmp_path / "run.h5")
+    assert seen[0] == 3
+    assert set(seen[1:]) == {1}
+    assert len(seen) == 4

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import platform
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -15,7 +17,8 @@ from landscape_cli.devices import describe_device
 from landscape_cli.engine.choice import Choice
 from landscape_cli.engine.tasks import attempt, obstacle
 from landscape_cli.engine.worker import Worker, failure
-from landscape_cli.threads import limited, settle
+from landscape_cli.errors import MeasurementError
+from landscape_cli.threads import limited
 from landscape_cli.units import UnitKey, UnitResult
 
 Opener = Callable[[str], AbstractContextManager[Worker]]
@@ -29,10 +32,12 @@ class Place:
     Attributes:
         device: as in `--device`.
         folder: what relative paths are relative to.
+        imports: where Python looks for modules, for those of objects that were sent.
     """
 
     device: str
     folder: str
+    imports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,10 @@ class Station:
     """Builds a worker once and measures what it is told to; nothing of it outlives the process.
 
     Args:
-        opener: as it was sent.
+        opener: an `Opener`, pickled by the process that drives this one.
     """
 
-    def __init__(self, opener: Opener) -> None:
+    def __init__(self, opener: bytes) -> None:
         self._opener = opener
         self._stack = ExitStack()
         self._revision = 0
@@ -101,7 +106,10 @@ class Station:
         """Build model and batches. What cannot be built raises what building it raised."""
         if Path(place.folder).is_dir():
             os.chdir(place.folder)
-        self._worker = self._stack.enter_context(self._opener(place.device))
+        sys.path.extend(path for path in place.imports if path not in sys.path)
+        opener = _unpack(self._opener)
+        self._opener = b""
+        self._worker = self._stack.enter_context(opener(place.device))
         device = next(self.worker.equipment.model.parameters()).device
         return Greeting(describe_device(device), platform.node(), os.getpid())
 
@@ -111,7 +119,7 @@ class Station:
 
     def settle_threads(self) -> int:
         """Return the number of threads that suits one evaluation here."""
-        return settle(self.worker.evaluation())
+        return self.worker.settle_threads()
 
     def choose(self, checkpoint: int, threads: int) -> UnitResult | None:
         """Choose the strategy for the run at a checkpoint; None if that cannot be opened."""
@@ -137,3 +145,16 @@ class Station:
             return Outcome((unit,), opened=True)
         self._revision = revised.key.start
         return Outcome((unit, revised), opened=True)
+
+
+def _unpack(sent: bytes) -> Opener:
+    """Rebuild what the driver of this process sent; nothing that was read from a file is in it."""
+    try:
+        opener: Opener = pickle.loads(sent)  # noqa: S301
+    except Exception as error:
+        raise MeasurementError(
+            "the model or the data cannot be rebuilt in another process",
+            seen=f"{type(error).__name__}: {error}",
+            hint="give them as specs: FILE.py:FACTORY or ADAPTER:TARGET",
+        ) from error
+    return opener

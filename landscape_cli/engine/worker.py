@@ -29,6 +29,7 @@ from landscape_cli.parameters import Tensors
 from landscape_cli.plan import Plan
 from landscape_cli.site import Site, noise_floor
 from landscape_cli.specs import ProbeSpec
+from landscape_cli.threads import settle
 from landscape_cli.units import UnitKey, UnitResult
 
 
@@ -176,14 +177,20 @@ class Worker:
         path = self.plan.checkpoints[checkpoint].path
         return load(self.equipment.model, Path(path)) if load and path else ()
 
-    def evaluation(self) -> Callable[[], object]:
-        """Return one evaluation of the gradient, at the first checkpoint that can be opened."""
+    def settle_threads(self) -> int:
+        """Return how many threads suit the run, by timing its first checkpoint.
+
+        What was opened for it is closed: everything that is kept is computed with that number.
+        """
         for checkpoint in range(len(self.plan.checkpoints)):
             try:
-                return self.site(checkpoint).objective.value_and_gradient
-            except (LandscapeError, RuntimeError):
+                evaluate = self.site(checkpoint).objective.value_and_gradient
+            except LandscapeError:
                 continue  # what is in the way is reported where the checkpoint is measured
-        return lambda: None
+            count = settle(evaluate)
+            self.close()
+            return count
+        return 1
 
     def base(self, checkpoint: int) -> UnitResult:
         """Measure L(θ₀), ‖g‖ and the noise floor."""
