@@ -15,6 +15,7 @@ def probe(**options) -> landscape.Run:
         lr=0.3,
         steps="0.5:4:5",
         measures="per-layer",
+        strategy="plain",
         batch_size=8,
         batches=3,
         directions=("gradient", "random:1"),
