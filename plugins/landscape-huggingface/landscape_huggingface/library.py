@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,19 +16,52 @@ from landscape_cli.errors import AdapterError
 def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except (ImportError, OSError, RuntimeError) as error:  # a torchvision that does not fit raises
+    except (ImportError, OSError, RuntimeError) as error:
         raise AdapterError(
             f"{name} cannot be used beside this torch",
             seen=f"torch {torch.__version__}; {type(error).__name__}: {str(error).splitlines()[0]}",
-            hint="pip install transformers datasets; a torchvision must be the one of this torch",
+            hint="pip install --upgrade transformers datasets",
         ) from error
 
 
-transformers = _import("transformers")
-_import("transformers.image_utils")  # what fails where a torchvision does not fit
-CONFIGS = _import("transformers.models.auto.configuration_auto")
-MODELS = _import("transformers.models.auto.modeling_auto")
-LOSSES = _import("transformers.loss.loss_utils")
+@contextmanager
+def _without_broken_torchvision() -> Iterator[None]:
+    """Let a torchvision that is built for another torch count as none.
+
+    transformers uses it for pictures alone, but cannot be imported beside one that raises. It
+    looks once and remembers.
+    """
+    try:
+        importlib.import_module("torchvision")
+    except ImportError:
+        yield
+    except (OSError, RuntimeError):
+        modules: dict[str, Any] = sys.modules
+        modules["torchvision"] = None  # what Python takes for a module that is missing
+        try:
+            _forget_torchvision()
+            yield
+        finally:
+            del modules["torchvision"]
+    else:
+        yield
+
+
+def _forget_torchvision() -> None:
+    """Let transformers look again, if it was imported before."""
+    known = _import("transformers.utils.import_utils")
+    for name in ("is_torchvision_available", "is_torchvision_v2_available"):
+        forget = getattr(getattr(known, name, None), "cache_clear", None)
+        if forget is not None:
+            forget()
+
+
+with _without_broken_torchvision():
+    transformers = _import("transformers")
+    _import("transformers.image_utils")
+    CONFIGS = _import("transformers.models.auto.configuration_auto")
+    MODELS = _import("transformers.models.auto.modeling_auto")
+    LOSSES = _import("transformers.loss.loss_utils")
 datasets = _import("datasets")
 _hub = _import("huggingface_hub.constants")
 

@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
@@ -261,6 +264,26 @@ def test_the_loss_of_random_weights_is_about_that_of_guessing():
     with torch.no_grad():
         output = build_model("gpt2", **GPT2)(**language_batch())
     assert float(output.loss) == pytest.approx(math.log(23), rel=0.1)
+
+
+def test_a_torchvision_that_does_not_fit_the_torch_is_no_hindrance(tmp_path):
+    (tmp_path / "torchvision").mkdir()
+    failing = "raise RuntimeError('operator torchvision::nms does not exist')"
+    (tmp_path / "torchvision" / "__init__.py").write_text(failing)
+    code = """
+from landscape_huggingface import build_model
+print(type(build_model("vit", num_hidden_layers=1, hidden_size=12)).__name__)
+import torchvision
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "ViTForImageClassification"
+    assert "operator torchvision::nms does not exist" in done.stderr, "it is not hidden for others"
 
 
 def test_the_adapter_is_registered_as_hf():
