@@ -95,23 +95,25 @@ class Classification:
             target = target.long()
             if target.dim() == scores.dim() and target.shape[-1] == 1:
                 target = target.squeeze(-1)
-            scores = _classes_second(scores, target)
+            scores, target = _by_class(scores, target)
         try:
             return _sum(self.function(scores, target, reduction="none"))
         except (ValueError, RuntimeError, IndexError) as error:
             raise _mismatch(scores, target, error) from error
 
 
-def _classes_second(scores: Tensor, target: Tensor) -> Tensor:
+def _by_class(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scores with the classes on the axis where torch expects them, and their targets."""
     if scores.dim() == target.dim() + 1 and scores.dim() > 2 and scores.shape[:-1] == target.shape:
-        return scores.movedim(-1, 1)
+        # One row per token: classes that stay next to each other are twice as fast.
+        return scores.reshape(-1, scores.shape[-1]), target.reshape(-1)
     if scores.dim() == 2 and target.dim() == 2 and scores.shape[0] == target.numel():
         raise MeasurementError(
             "outputs are flattened over tokens, targets are not",
             seen=f"output {tuple(scores.shape)}, target {tuple(target.shape)}",
             hint="return outputs of shape (batch, tokens, classes)",
         )
-    return scores
+    return scores, target
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,12 @@ def row_distances(rows: Tensor, origin: Tensor) -> Tensor:
     return total
 
 
-def columns_of(losses: Tensor, sums: Tensor | None, distances: Tensor) -> Tensor:
-    """Return the columns of K points; without `sums`, NaN where the gradient would be."""
-    if sums is None:
-        sums = losses.new_full((len(losses), 3), torch.nan)
+def columns_of(losses: Tensor, sums: Tensor, distances: Tensor) -> Tensor:
+    """Return the columns of K points."""
     return torch.cat([losses[:, None], sums, distances[:, None]], dim=1)
+
+
+def loss_columns(losses: Tensor) -> Tensor:
+    """Return the columns of K points of which the loss alone is wanted."""
+    others = losses.new_full((len(losses), len(COLUMNS) - 1), torch.nan)
+    return torch.cat([losses[:, None], others], dim=1)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from landscape_cli.engine.chain import Activation, Chain, Dense, Norm, Step
-from landscape_cli.engine.chunks import columns_of, row_distances, row_sums
+from landscape_cli.engine.chunks import columns_of, loss_columns, row_distances, row_sums
 from landscape_cli.engine.samples import Samples, loss_and_slope
 from landscape_cli.engine.strategy import Slice
 from landscape_cli.objective import Objective
@@ -52,7 +52,9 @@ class DenseEvaluation:
         for index, (samples, first) in enumerate(zip(self._samples, self._first, strict=True)):
             run = _Pass(layout, weights, gradients, samples, again=index > 0)
             losses += run.evaluate(self._chain, first.at(steps), self._objective)
-        sums = None if gradients is None else row_sums(gradients, layout.reference)
+        if gradients is None:
+            return loss_columns(losses)
+        sums = row_sums(gradients, layout.reference)
         return columns_of(losses, sums, layout.distances(weights, steps))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from landscape_cli.engine.chunks import loss_columns
 from landscape_cli.engine.strategy import COLUMNS, Slice, coordinates
 from landscape_cli.parameters import gradient_sums
 from landscape_cli.site import Site
@@ -75,13 +76,12 @@ class GraphSweep:
         """Evaluate the point at the static step into the static row."""
         parameters, objective = self._site.parameters, self._site.objective
         parameters.move_by(self._slice.directions, self._step)
+        if not self._slice.gradients:
+            self._row.copy_(loss_columns(objective.value().reshape(1))[0])
+            return
         distance = parameters.squared_distance()
-        if self._slice.gradients:
-            loss, gradient = objective.value_and_gradient()
-            sums = gradient_sums(gradient, self._site.gradient)
-        else:
-            loss = objective.value()
-            sums = torch.full((3,), torch.nan, dtype=torch.float64, device=loss.device)
+        loss, gradient = objective.value_and_gradient()
+        sums = gradient_sums(gradient, self._site.gradient)
         self._row.copy_(torch.cat([loss.reshape(1), sums, distance.reshape(1)]))
 
     def evaluate(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from landscape_cli.engine.chunks import loss_columns
 from landscape_cli.engine.strategy import COLUMNS, Slice, coordinates
 from landscape_cli.objective import Tap
 from landscape_cli.parameters import gradient_sums
@@ -66,16 +67,15 @@ class PlainSweep:
     def _point(self) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the columns of the point where the model is, and the gradient if it is whole."""
         objective = self._site.objective
-        distance = self._site.parameters.squared_distance()
         gradient: Sequence[Tensor] = ()
-        if self._slice.gradients and self._streams:
+        if not self._slice.gradients:
+            return loss_columns(objective.value().reshape(1))[0], gradient
+        distance = self._site.parameters.squared_distance()
+        if self._streams:
             loss, sums = self._stream()
-        elif self._slice.gradients:
+        else:
             loss, gradient = objective.value_and_gradient(self._tap)
             sums = gradient_sums(gradient, self._site.gradient)
-        else:
-            loss = objective.value()
-            sums = torch.full((3,), torch.nan, dtype=torch.float64, device=loss.device)
         return torch.cat([loss.reshape(1), sums, distance.reshape(1)]), gradient
 
     @property

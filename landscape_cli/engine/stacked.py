@@ -11,7 +11,13 @@ from torch.func import vmap
 
 from landscape_cli.batches import Batch
 from landscape_cli.engine.chain import Chain, read_chain
-from landscape_cli.engine.chunks import ChunkedSweep, columns_of, row_distances, row_sums
+from landscape_cli.engine.chunks import (
+    ChunkedSweep,
+    columns_of,
+    loss_columns,
+    row_distances,
+    row_sums,
+)
 from landscape_cli.engine.dense import DenseEvaluation
 from landscape_cli.engine.samples import Samples
 from landscape_cli.engine.strategy import Slice
@@ -74,9 +80,9 @@ class MappedEvaluation:
         """Return the columns of K points, float64 of shape (K, 5)."""
         weights = self._weights(points)
         losses, gradients = self._differentiate(weights)
-        sums = None
-        if gradients is not None and self._reference is not None:
-            sums = row_sums(_rows(gradients), self._reference)
+        if gradients is None or self._reference is None:
+            return loss_columns(losses)
+        sums = row_sums(_rows(gradients), self._reference)
         origin = torch.cat([tensor.reshape(-1) for tensor in self._origin])
         distances = row_distances(_rows([w.detach() for w in weights]), origin)
         return columns_of(losses, sums, distances)

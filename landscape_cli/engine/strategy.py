@@ -69,9 +69,9 @@ class Sweep(Protocol):
             step_sizes: a of every point, shape (K,), or one column per direction, (K, J).
 
         Returns:
-            The columns, float64 of shape (K, 5) in the order of `COLUMNS`, NaN where the
-            gradient was not wanted; and the rows of the observers as ``measure/field``, with the
-            points on the first axis. The model is at θ₀ again.
+            The columns, float64 of shape (K, 5) in the order of `COLUMNS`, NaN in all but the
+            loss where gradients were not wanted; and the rows of the observers as
+            ``measure/field``, with the points on the first axis. The model is at θ₀ again.
         """
         ...
 

@@ -69,8 +69,7 @@ def test_losses_alone_are_those_of_the_full_points(strategy: str, problem: str) 
         line = line_of(site, "gradient", gradients=False)
         found, _ = STRATEGIES[strategy].prepare(site, line, chunk=4).evaluate(sizes)
     np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=1e-12)
-    np.testing.assert_allclose(found[:, 4], expected[:, 4], rtol=1e-10)
-    assert np.isnan(found[:, 1:4]).all()
+    assert np.isnan(found[:, 1:]).all()
 
 
 @pytest.mark.parametrize(("strategy", "problem"), PAIRS)
@@ -81,7 +80,6 @@ def test_a_rewritten_plane_agrees_with_plain(strategy: str, problem: str) -> Non
         found, _ = STRATEGIES[strategy].prepare(site, plane_of(site), chunk=3).evaluate(points)
         base = site.base_loss
     np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=1e-10)
-    np.testing.assert_allclose(found[:, 4], expected[:, 4], rtol=1e-10, atol=1e-25)
     assert found[0, 0] == pytest.approx(base, rel=1e-12)
 
 
