@@ -51,13 +51,13 @@ def vgg(bench: Workbench) -> Network:
     """Return the VGG: gradient descent at 0.1 with batches of 128; steps from ½ to 4 times that.
 
     The paper does not say which VGG; here it is configuration A, 8 convolutions, on smaller
-    images with fewer poolings. `laptop` has a quarter of its width and 400 steps.
+    images with fewer poolings. `laptop` has an eighth of its width and 400 steps.
 
     Reference:
         Santurkar et al. (2018), Appendix A.1 and A.2.2; the size of the network is not given.
     """
     images = bench.images("cifar10")
-    size = bench.choose(smoke="config=8,M,16,M,16", laptop="depth=11&width=16", paper="depth=11")
+    size = bench.choose(smoke="config=8,M,16,M,16", laptop="depth=11&width=8", paper="depth=11")
     steps = bench.choose(smoke=12, laptop=400, paper=15_000)
     return Network(
         name="VGG",
@@ -65,7 +65,7 @@ def vgg(bench: Workbench) -> Network:
         data=images.train,
         training={
             "steps": steps,
-            "every": bench.choose(smoke=4, laptop=25, paper=150),
+            "every": bench.choose(smoke=6, laptop=40, paper=150),
             "batch_size": 128,
             "lr": 0.1,
             "test_data": images.test,
@@ -78,7 +78,7 @@ def deep_linear(bench: Workbench) -> Network:
     """Return the deep linear network: full-batch descent at 1e-6 on the *sum* of squares.
 
     25 layers of 10×10, 1,000 samples; steps from 1/100 to 30 times the learning rate. `laptop`
-    makes 2,000 of the 10,000 published steps.
+    makes 1,000 of the 10,000 published steps.
 
     Reference:
         Santurkar et al. (2018), Appendix A.1 and A.2.2.
@@ -89,8 +89,8 @@ def deep_linear(bench: Workbench) -> Network:
         target="sample:deep-linear?depth=25&width=10",
         data="sample:gaussian?samples=1000&features=10&seed={seed}",
         training={
-            "steps": bench.choose(smoke=20, laptop=2_000, paper=10_000),
-            "every": bench.choose(smoke=10, laptop=125, paper=100),
+            "steps": bench.choose(smoke=20, laptop=1_000, paper=10_000),
+            "every": bench.choose(smoke=10, laptop=100, paper=100),
             "full_batch": True,
             "lr": 1e-6,
             "loss": "sse",

@@ -18,10 +18,13 @@ NAMES: tuple[str, ...] = (
     "santurkar-fig10",
     "santurkar-fig11",
     "santurkar-fig12",
+    "santurkar-theorems",
     "lange-fig3",
     "lange-fig4",
     "lange-fig5",
     "lange-fig6",
+    "lange-fig8",
+    "lange-table1",
 )
 """In the order of ``landscape reproduce --list``; the module of each has ``_`` for ``-``."""
 
