@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import zlib
 from pathlib import Path
-from typing import BinaryIO
-
-import h5py
 
 from landscape_cli.errors import StoreError
 from landscape_cli.journal import Journal, read
 from landscape_cli.runs import Run
-from landscape_cli.store.reading import Reader
-from landscape_cli.store.soundness import check
+from landscape_cli.store.reading import decode
+from landscape_cli.store.sealing import unseal
 
 _OTHER = "landscape show RUN.h5, a file that landscape probe wrote"
 
@@ -73,32 +70,19 @@ def _open_file(path: Path) -> Run:
     try:
         if path.exists() and not path.is_file():
             raise StoreError("the run is not a file", seen=path, hint=_OTHER)
-        stream = path.open("rb")
+        content = path.read_bytes()
     except OSError as error:
         seen = f"{path}: {error.strerror}"
         raise StoreError("the run cannot be opened", seen=seen, hint=_OTHER) from error
-    with stream:
-        run = _read_stream(stream, path)
-    run.source = str(path)
-    return run
-
-
-def _read_stream(stream: BinaryIO, path: Path) -> Run:
-    size = os.fstat(stream.fileno()).st_size
     try:
-        check(stream)
-        # Through Python's file, not by name: HDF5 would lock it, or mind who else has it open.
-        with h5py.File(stream, "r") as file:
-            return Reader(file, size).read()
+        run = decode(unseal(content))
     except StoreError as error:
         raise StoreError(error.what, seen=f"{path}: {error.seen}", hint=error.hint) from error
-    except Exception as error:  # HDF5 raises nearly anything on a damaged file.
+    except (ValueError, OverflowError, zlib.error, MemoryError) as error:
         raise StoreError(
-            "the file is damaged, or is not HDF5",
-            seen=f"{path}: {type(error).__name__}: {_first_line(error)}",
+            "the file is damaged",
+            seen=f"{path}: {error!r:.200}",
             hint="restore it from a copy, or probe again",
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
+    run.source = str(path)
+    return run

@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from landscape_cli.disk import replace_file
 from landscape_cli.errors import StoreError
 from landscape_cli.runs import FORMAT, FORMAT_VERSION, Run, Variable
-from landscape_cli.store.soundness import seal
+from landscape_cli.store.sealing import seal
 
 _MANY = 65535
 # One chunk holds a whole array: that needs no index. HDF5 has chunks of less than 4 GiB.
@@ -54,6 +53,8 @@ def write(run: Run, path: str | Path) -> None:
 
 def encode(run: Run) -> bytes:
     """Return the bytes of the HDF5 file that holds a run."""
+    import h5py  # Here, since reading a run does not need it.
+
     # In memory, because HDF5 cannot recover from a disk that fills up under it.
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_fapl_core(_GROWTH_BYTES, backing_store=False)
@@ -112,6 +113,8 @@ class _Writer:
         return scales
 
     def _write_variable(self, path: str, variable: Variable) -> None:
+        import h5py
+
         values = _storable(path, variable.values)
         group = self.file
         for name in path.split("/")[:-1]:
