@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from landscape_cli.engine.dispatch import Dispatch
@@ -114,12 +116,13 @@ class Cluster:
         return 1.0 if has_gpus and self._spec.device != "cpu" else 0.0
 
     def _send(self, opener: Opener) -> Any:
+        """Put what workers are built from where every one of them fetches it once."""
         try:
-            return self._ray.put(opener)
-        except (TypeError, AttributeError, self._ray.exceptions.RayError) as error:
+            return self._ray.put(self._ray.cloudpickle.dumps(opener))
+        except Exception as error:
             raise MeasurementError(
                 "the model or the data cannot be sent to other processes",
-                seen=_first_line(error),
+                seen=f"{type(error).__name__}: {_first_line(error)}",
                 hint="give them as specs: FILE.py:FACTORY or ADAPTER:TARGET",
             ) from error
 
@@ -133,7 +136,8 @@ class Cluster:
         member = Member(self._started, kind.remote(self._sent))
         self._started += 1
         device = "cpu" if self._spec.device == "auto" and not self._gpus else self._spec.device
-        ref = member.handle.open.remote(Place(device, os.getcwd()))  # noqa: PTH109
+        place = Place(device, str(Path.cwd()), tuple(sys.path))
+        ref = member.handle.open.remote(place)
         self._members.append(member)
         self._pending[ref] = (member, None)
 
