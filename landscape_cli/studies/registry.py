@@ -25,6 +25,7 @@ NAMES: tuple[str, ...] = (
     "lange-fig6",
     "lange-fig8",
     "lange-table1",
+    "lange-prop7",
 )
 """In the order of ``landscape reproduce --list``; the module of each has ``_`` for ``-``."""
 
