@@ -25,7 +25,7 @@ def measure_shift(model: nn.Module) -> bool | None:
     Returns:
         None for models that are not causal language models, or do not take two tokens.
     """
-    if type(model).__name__ not in _causal_names():
+    if not is_causal(model):
         return None
     tokens = torch.full((1, 2), TOKEN)
     labels = torch.tensor([[TOKEN, IGNORED]])
@@ -41,8 +41,9 @@ def measure_shift(model: nn.Module) -> bool | None:
     return not bool(torch.isfinite(loss) & (loss != 0))
 
 
-def _causal_names() -> set[str]:
+def is_causal(model: nn.Module) -> bool:
+    """Whether a model is of a class that transformers lists as a causal language model."""
     names: set[str] = set()
     for name in MODELS.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         names.update([name] if isinstance(name, str) else name)
-    return names
+    return type(model).__name__ in names

@@ -9,18 +9,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from landscape_cli.losses import IGNORED
+from landscape_huggingface.labels import is_causal
 from landscape_huggingface.library import LOSSES
 
 
 def keep_precision(model: nn.Module) -> None:
     """Let a model in float64 compute its loss in float64: transformers rounds it to float32.
 
-    Models whose loss is not one of the two below are left alone, and so are other types.
+    Models whose loss is not one of the two below are left alone, and so are other types. A
+    causal model without a type of loss has the first, and would warn of it.
     """
-    used = getattr(getattr(model, "loss_function", None), "__name__", "")
-    if used == "ForCausalLMLoss":
+    kind = getattr(model, "loss_type", "")
+    if kind == "ForCausalLM" or (kind is None and is_causal(model)):
         model.loss_function = causal_loss  # type: ignore[assignment]
-    elif used == "ForMaskedLMLoss":
+    elif kind == "ForMaskedLM":
         model.loss_function = masked_loss  # type: ignore[assignment]
 
 

@@ -197,6 +197,16 @@ def test_masked_and_sequence_to_sequence_losses_weigh_every_label_that_counts(ta
     assert float(loss.total(output, batch)) == pytest.approx(float(wanted), rel=1e-6)
 
 
+def test_a_model_is_built_and_called_without_the_warning_of_its_loss(monkeypatch):
+    said = []
+    monkeypatch.setattr("transformers.modeling_utils.logger.warning_once", said.append)
+    model, batch = build_model("gpt2", **GPT2), language_batch()
+    model(**batch)
+    assert not any("loss_type" in text for text in said)
+    type(model)(model.config)(**batch)
+    assert any("loss_type" in text for text in said), "it would not be needed"
+
+
 def test_measuring_the_shift_leaves_no_trace():
     torch.manual_seed(3)
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2))
