@@ -280,7 +280,6 @@ class Objective:
 
     def _batch_curvature(self, index: int, vector: Tensors) -> list[Tensor]:
         tensors = self.parameters.tensors
-        zeros = [torch.zeros_like(p) for p in tensors]
         value = self._total(index) / self.divisor
         try:
             first = _gradients(value, tensors, create_graph=True)
@@ -290,8 +289,9 @@ class Objective:
                 if g is not None and g.requires_grad
             ]
             if not reached:
-                return zeros
+                return [torch.zeros_like(p) for p in tensors]
             slope = torch.stack([(g * v).sum(dtype=torch.float64) for g, v in reached]).sum()
+            _refuse_once_differentiable(slope)
             second = _gradients(slope, tensors)
         except (RuntimeError, NotImplementedError) as error:
             raise MeasurementError(
@@ -299,7 +299,10 @@ class Objective:
                 seen=str(error).splitlines()[0],
                 hint="an operation lacks a second derivative",
             ) from error
-        return [z if h is None else h.detach() for z, h in zip(zeros, second, strict=True)]
+        return [
+            torch.zeros_like(p) if h is None else h.detach()
+            for p, h in zip(tensors, second, strict=True)
+        ]
 
     def directional_curvature(self, direction: Tensors) -> float:
         """Return the limit of the smoothness as a → 0: ‖H d‖₂ ÷ ‖d‖₂; NaN where d is zero."""
@@ -325,6 +328,23 @@ def twice_differentiable() -> Iterator[None]:
 
     with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
         yield
+
+
+def _refuse_once_differentiable(value: Tensor) -> None:
+    """Raise where autograd would take a derivative for constant, as its function has no second.
+
+    Torch marks such a place with a node that raises when it is reached; asked for the gradient by
+    given tensors alone, it never gets there.
+    """
+    waiting, seen = [value.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if node.name() == "torch::autograd::Error":
+            raise RuntimeError("a function marked once_differentiable")
+        seen.add(node)
+        waiting.extend(following for following, _ in node.next_functions)
 
 
 @contextmanager

@@ -96,6 +96,11 @@ class Parameters:
         with torch.no_grad():
             torch._foreach_copy_(self._data, list(tensors))
 
+    def place_at(self, position: int, values: Tensor) -> None:
+        """Set one tensor of θ to `values`."""
+        with torch.no_grad():
+            self._data[position].copy_(values)
+
     def restore(self) -> None:
         """Set θ = θ₀ bit for bit."""
         self.place(self.origin)

@@ -104,13 +104,11 @@ def noise_floor(site: Site) -> float:
 
 def _nudged(site: Site) -> float:
     generator = torch.Generator().manual_seed(randomness.derived_seed(site.seed, "nudge"))
-    nudged = []
-    for origin in site.parameters.origin:
-        up = torch.rand(origin.shape, generator=generator).to(origin.device) < 0.5
-        ends = torch.where(up, math.inf, -math.inf).to(origin.dtype)
-        nudged.append(_next_number(origin, ends))
     try:
-        site.parameters.place(nudged)
+        for position, origin in enumerate(site.parameters.origin):
+            up = torch.rand(origin.shape, generator=generator).to(origin.device) < 0.5
+            ends = torch.where(up, math.inf, -math.inf).to(origin.dtype)
+            site.parameters.place_at(position, _next_number(origin, ends))
         _, gradient = site.objective.value_and_gradient()
     finally:
         site.parameters.restore()

@@ -108,7 +108,7 @@ def test_a_model_without_a_second_derivative_is_told() -> None:
 
     found = look(Single())
     assert level(found, "curvature") == "note"
-    assert "differences of the gradient" in text(found, "curvature")
+    assert "once_differentiable" in text(found, "curvature")
 
 
 def test_too_few_samples_are_told() -> None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import torch
 
+from landscape_cli.engine.memory import available_bytes
 from landscape_cli.errors import MeasurementError
 from landscape_cli.parameters import Tensors, norm, squared_difference
 from landscape_cli.site import Site
 
+COPIES = 5
+"""Copies of θ that must fit into the free memory before a second derivative is taken."""
+
 
 def limit(site: Site, direction: Tensors, notices: list[str]) -> float:
-    """Return ‖H d‖ ÷ ‖d‖, by finite differences where the model has no second derivative."""
+    """Return ‖H d‖ ÷ ‖d‖, by finite differences where the model has no second derivative.
+
+    So too where the memory is short, as a second derivative holds four copies of θ for a moment.
+    """
+    theta = sum(tensor.numel() * tensor.element_size() for tensor in site.parameters.tensors)
+    if available_bytes(site.parameters.device) < COPIES * theta:
+        notices.append("the limit is a central difference: the memory is short")
+        return difference_curvature(site, direction)
     try:
         return site.objective.directional_curvature(direction)
     except MeasurementError as error:
