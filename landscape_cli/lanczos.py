@@ -148,11 +148,11 @@ def top_eigenpairs(
     """
     count = min(count, matrix.size)
     state = _State(matrix, min(matrix.size, max(2 * count + 12, 24)), seed)
+    state.limit = max(max_products, count)
     while True:
-        state.expand()
-        pairs = state.pairs(count, tolerance)
-        if pairs.converged or state.products >= max_products:
-            return pairs
+        state.expand(count, tolerance)
+        if state.settled(count, tolerance) or state.products >= state.limit:
+            return state.pairs(count, tolerance)
         state.restart(count + 4)
 
 
@@ -168,9 +168,15 @@ class _State:
         self._rest = matrix.drawn(self._generator)
         self._scale = 0.0
         self.products = 0
+        self.limit = 0
 
-    def expand(self) -> None:
-        """Fill the basis."""
+    def expand(self, count: int, tolerance: float) -> None:
+        """Fill the basis, or stop as soon as what is wanted has converged.
+
+        A space that has closed may have left out how often an eigenvalue is there, and one that
+        is as large as the matrix tells them all: these are filled.
+        """
+        fill = self._capacity == self._matrix.size
         while self._basis.count < self._capacity:
             vector = self._basis.append(self._next())
             self._rest, shares = self._basis.split(self._matrix.product(vector))
@@ -179,6 +185,10 @@ class _State:
             self._projection[index, : index + 1] = shares.cpu()
             self._projection[: index + 1, index] = shares.cpu()
             self._scale = max(self._scale, float(shares.abs().max()), self._left())
+            fill = fill or self._left() <= BREAKDOWN * self._scale
+            settled = not fill and self.settled(count, tolerance)
+            if settled or self.products >= self.limit:
+                return
 
     def _left(self) -> float:
         return float(torch.linalg.vector_norm(self._rest))
@@ -190,27 +200,37 @@ class _State:
         rest, _ = self._basis.split(self._rest / self._left())
         return rest
 
+    def _ritz(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Ritz values, ascending, their vectors in the basis, and their residuals."""
+        size = self._basis.count
+        values, weights = torch.linalg.eigh(self._projection[:size, :size])
+        left = 0.0 if size == self._matrix.size else self._left()
+        return values, weights, left * weights[-1].abs()
+
+    def settled(self, count: int, tolerance: float) -> bool:
+        """Whether the largest Ritz pairs and the smallest are within the tolerance."""
+        values, _, residuals = self._ritz()
+        bound = tolerance * float(values.abs().max())
+        present = len(values) > count or len(values) == self._matrix.size
+        return present and bool((residuals[-count:] <= bound).all() and residuals[0] <= bound)
+
     def pairs(self, count: int, tolerance: float) -> Eigenpairs:
         """Return the Ritz pairs that are wanted."""
-        values, weights = torch.linalg.eigh(self._projection)
-        whole = self._capacity == self._matrix.size
-        residuals = (0.0 if whole else self._left()) * weights[-1].abs()
-        bound = tolerance * float(values.abs().max())
+        values, weights, residuals = self._ritz()
         wanted = torch.arange(len(values) - 1, len(values) - 1 - count, -1)
-        within = bool((residuals[wanted] <= bound).all() and residuals[0] <= bound)
         return Eigenpairs(
             values=values[wanted],
             vectors=self._basis.combined(weights[:, wanted]),
             residuals=residuals[wanted],
             smallest=float(values[0]),
-            bound=bound,
-            converged=within,
-            complete=values if whole else None,
+            bound=tolerance * float(values.abs().max()),
+            converged=self.settled(count, tolerance),
+            complete=values if self._basis.count == self._matrix.size else None,
         )
 
     def restart(self, keep: int) -> None:
         """Go on with the largest Ritz vectors and the two smallest."""
-        values, weights = torch.linalg.eigh(self._projection)
+        values, weights, _ = self._ritz()
         kept = torch.cat([torch.arange(2), torch.arange(len(values) - keep, len(values))])
         self._basis.replace(self._basis.combined(weights[:, kept]))
         self._projection.zero_()

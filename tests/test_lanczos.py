@@ -64,7 +64,10 @@ def test_the_zero_matrix_has_eigenvalues_of_zero() -> None:
 
 def test_what_has_not_converged_is_said_to_have_not() -> None:
     matrix = symmetric(torch.linspace(0, 1, 400))
-    found = top_eigenpairs(known(matrix), 3, seed=0, max_products=20)
+    products = []
+    counted = SymmetricMatrix(lambda v: (products.append(1), matrix @ v)[1], 400)
+    found = top_eigenpairs(counted, 3, seed=0, max_products=20)
+    assert len(products) == 20
     assert not found.converged
     assert (found.residuals > 1e-8).any()
     assert (found.values < 1).all()
@@ -99,3 +102,13 @@ def test_quadrature_stops_where_the_space_closes() -> None:
     found = quadrature(known(matrix), start, 4)
     torch.testing.assert_close(found.nodes, torch.tensor([1.0, 2.0], dtype=torch.float64))
     torch.testing.assert_close(found.weights, torch.tensor([0.36, 0.64], dtype=torch.float64))
+
+
+def test_it_stops_as_soon_as_what_is_wanted_has_converged() -> None:
+    bulk = torch.linspace(-0.01, 0.01, 300)
+    matrix = symmetric(torch.cat([bulk, torch.tensor([9.0, 5.0, -4.0])]))
+    products = []
+    counted = SymmetricMatrix(lambda v: (products.append(1), matrix @ v)[1], len(matrix))
+    found = top_eigenpairs(counted, 2, seed=0, tolerance=1e-3)
+    assert found.converged
+    assert len(products) <= 8
