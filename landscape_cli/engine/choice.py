@@ -167,6 +167,8 @@ def _timed(sweep: Sweep, sizes: np.ndarray) -> float:
 
 def _trial(strategy: Strategy, site: Site, slice_: Slice, request: Request) -> tuple[int, float]:
     """Return the best chunk and its seconds a point; infinity where the strategy fails."""
+    if request.chunk is not None:
+        return _halved_to_fit(strategy, site, slice_, request.sizes, request.chunk)
     best_chunk, best_seconds = 1, math.inf
     for chunk in _chunks(strategy, site, request):
         seconds = _chunk_seconds(strategy, site, slice_, _tiled(request.sizes, chunk))
@@ -176,6 +178,18 @@ def _trial(strategy: Strategy, site: Site, slice_: Slice, request: Request) -> t
                 continue
         break
     return best_chunk, best_seconds
+
+
+def _halved_to_fit(
+    strategy: Strategy, site: Site, slice_: Slice, sizes: np.ndarray, chunk: int
+) -> tuple[int, float]:
+    """Return the chunk that was asked for, or what of it fits the memory, and its seconds."""
+    chunk = 1 if strategy.name in ("graph", "compiled") else chunk
+    while True:
+        seconds = _chunk_seconds(strategy, site, slice_, _tiled(sizes, chunk))
+        if chunk == 1 or math.isfinite(seconds):
+            return chunk, seconds
+        chunk //= 2
 
 
 def _tiled(sizes: np.ndarray, count: int) -> np.ndarray:
@@ -196,9 +210,6 @@ def _chunks(strategy: Strategy, site: Site, request: Request) -> Iterator[int]:
     """Yield the chunks to try, doubling: what the line, the memory and the trial allow."""
     if strategy.name in ("graph", "compiled"):
         yield 1
-        return
-    if request.chunk is not None:
-        yield request.chunk
         return
     room = int(MEMORY_SHARE * available_bytes(site.parameters.device) / point_bytes(site))
     limit = min(LARGEST_CHUNK, max(1, room), max(1, request.line_points))

@@ -185,7 +185,7 @@ class Worker:
         for checkpoint in range(len(self.plan.checkpoints)):
             try:
                 evaluate = self.site(checkpoint).objective.value_and_gradient
-            except LandscapeError:
+            except (LandscapeError, RuntimeError):
                 continue  # what is in the way is reported where the checkpoint is measured
             count = settle(evaluate)
             self.close()
