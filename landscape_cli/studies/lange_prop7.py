@@ -151,7 +151,7 @@ Found = Sequence[Sequence[Differences]]
 
 
 def _extreme(found: Found, name: str, *, equal: bool) -> Estimate:
-    """Return a difference over seeds: of each seed's checkpoints that which fits the claim least."""
+    """Return a difference over seeds; of the checkpoints the one that fits the claim least."""
     least = max if equal else min
     values = [least(getattr(one, name) for one in pair) for pair in found]
     return ratio_over_seeds(values, [1.0] * len(values))
