@@ -5,7 +5,13 @@ from __future__ import annotations
 from landscape_cli.studies.contract import Claim
 from landscape_cli.studies.landscapes import PAPER, LandscapeStudy
 from landscape_cli.studies.networks import LABELS, Runs, Trainings, vgg
-from landscape_cli.studies.smoothness import PARTS, Pairs, explain_first_steps, quantity
+from landscape_cli.studies.smoothness import (
+    PARTS,
+    Pairs,
+    explain_first_steps,
+    explain_untrained,
+    quantity,
+)
 
 
 def _further(trainings: Trainings, runs: Runs) -> list[Claim]:  # noqa: ARG001
@@ -25,7 +31,9 @@ def _two_orders(runs: Runs) -> Claim:
         observed=f"ratio {ratio}",
         holds=ratio.below(0.1),
         interval=ratio.interval,
-        explanation=explain_first_steps(pairs, "gradient_change"),
+        explanation=" ".join(
+            filter(None, (explain_untrained(pairs), explain_first_steps(pairs, "gradient_change")))
+        ),
     )
 
 

@@ -27,6 +27,12 @@ LIMIT = "The limit ‖Hd‖/‖d‖, which does not depend on the steps, has the
 FIRST_STEPS = (
     "At initialisation the ratio is {first}: a normalised network is worse in its first steps."
 )
+UNTRAINED = (
+    "{label} has not left its initial loss ({count} of {seeds} seeds): a plateau is smooth, "
+    "whatever the network."
+)
+LEFT = 0.9
+"""Share of the initial loss above which a network has not left it."""
 EQUAL_LOSS = "At equal loss instead of equal step the ratio is {ratio}."
 
 
@@ -145,7 +151,7 @@ def explain(pairs: Pairs, name: str) -> str:
             named = ", ".join(f"{share:.0%} ({LABELS[n]})" for n, share in shares.items())
             texts.append(SATURATED.format(shares=named))
             texts.append(LIMIT.format(limit=pairs.ratio("limit")))
-    texts.append(explain_first_steps(pairs, name))
+    texts += [explain_untrained(pairs), explain_first_steps(pairs, name)]
     at_equal_loss = pairs.ratio_at_equal_loss(name)
     if at_equal_loss is not None:
         texts.append(EQUAL_LOSS.format(ratio=at_equal_loss))
@@ -157,3 +163,15 @@ def explain_first_steps(pairs: Pairs, name: str) -> str:
     first = pairs.ratio(name, slice(0, 1))
     worse = first.value > max(1.0, pairs.ratio(name).value)
     return FIRST_STEPS.format(first=first) if worse else ""
+
+
+def explain_untrained(pairs: Pairs) -> str:
+    """Return which of the two networks have a loss at the end that is about the first one."""
+    texts = []
+    for norm in (pairs.first, pairs.other):
+        losses = [run["base_loss"] for run in pairs.runs[norm]]
+        count = sum(bool(loss[-1] > LEFT * loss[0]) for loss in losses)
+        if count:
+            told = {"label": LABELS[norm], "count": count, "seeds": len(losses)}
+            texts.append(UNTRAINED.format(**told))
+    return " ".join(texts)
