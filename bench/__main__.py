@@ -17,14 +17,14 @@ import torch
 from bench import by_hand, curvature, limits, memory, peers, report
 from bench.cases import CASES, Case
 from bench.engine import Runner, runner
-from bench.timing import Contender, interleave
+from bench.timing import CLOCKS, Contender, interleave
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark that the arguments ask for."""
     options = _parse(arguments)
     torch.set_num_threads(options.threads)
-    os.environ["BENCH_THREADS"] = str(options.threads)
+    os.environ.update(BENCH_THREADS=str(options.threads), BENCH_CLOCK=options.clock)
     cases = [CASES[name] for name in options.cases]
     if options.points:
         cases = [replace(case, points=options.points) for case in cases]
@@ -46,6 +46,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="rounds that count (7)")
     parser.add_argument("--points", type=int, help="points of a line, instead of each case's own")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall", help="wall or cpu time")
     parser.add_argument("--strategy", default="auto", help="force a strategy")
     parser.add_argument("--landscaper", metavar="PYTHON", help="an interpreter that has landscaper")
     parser.add_argument("--products", action="store_true", help="Hessian-vector products as well")
@@ -84,7 +85,7 @@ def _gradient_line(case: Case, options: argparse.Namespace, found: report.CaseRe
             ),
             "landscape": Contender(run, case.points),
         }
-        found.gradient_line = interleave(contenders, options.rounds)
+        found.gradient_line = interleave(contenders, options.rounds, options.clock)
         found.strategy = _name(run)
     work, peak = limits.flops_per_point(case), limits.peak_flops(case)
     times = (found.gradient_line[name].median for name in ("by hand", "landscape"))
@@ -111,7 +112,7 @@ def _loss_line(case: Case, options: argparse.Namespace, found: report.CaseReport
             contenders[name] = Contender(other, case.points)
     with runner(case, gradients=False, strategy=options.strategy) as run:
         contenders["landscape"] = Contender(run, case.points)
-        found.loss_line = interleave(contenders, options.rounds)
+        found.loss_line = interleave(contenders, options.rounds, options.clock)
         found.loss_strategy = _name(run)
     if isinstance(others["landscaper"], peers.Landscaper):
         others["landscaper"].close()
@@ -140,7 +141,8 @@ def _page(
     options: argparse.Namespace,
 ) -> list[str]:
     machine = f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}, float32"
-    lines = [f"Medians over {options.rounds} interleaved rounds (fastest–slowest), {machine}.", ""]
+    what = f"{options.rounds} interleaved rounds (fastest–slowest), {options.clock} time"
+    lines = [f"Medians over {what}, {machine}.", ""]
     lines += ["## A line with gradients", "", *report.gradient_table(reports), ""]
     lines += ["## A line of losses", "", *report.loss_table(reports), ""]
     if options.products:

@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import torch
 
 from bench.by_hand import without_tracking
 from bench.cases import CASES
+from bench.timing import CLOCKS
 
 
 def main() -> None:
@@ -23,10 +23,11 @@ def main() -> None:
     torch.set_num_threads(int(threads) if threads else torch.get_num_threads())
     case, points = CASES[sys.argv[1]], int(sys.argv[2])
     model, (x, y), criterion = without_tracking(case.model()), case.data(), case.criterion()
+    now = CLOCKS[os.environ.get("BENCH_CLOCK", "wall")]
     directions = [[torch.randn_like(parameter) for parameter in model.parameters()]]
 
     def line() -> float:
-        started = time.perf_counter()
+        started = now()
         compute_loss_landscape(
             model,
             None,
@@ -36,7 +37,7 @@ def main() -> None:
             dim=1,
             device="cpu",
         )
-        return time.perf_counter() - started
+        return now() - started
 
     results = sys.stdout
     print("ready", file=results, flush=True)
