@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from landscape_cli.layers import CONVOLUTIONS
 
-MATRIX_ELEMENTS = 1 << 27
-"""Numbers in a design matrix, 1 GiB in float64, above which a layer is left out."""
+MATRIX_ELEMENTS = 1 << 26
+"""Numbers in a design matrix, 512 MiB in float64, above which a layer is left out."""
 
 
 def weight_count(module: nn.Module) -> int:

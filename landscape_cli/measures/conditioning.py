@@ -32,7 +32,7 @@ DIMS = ("checkpoint", "unit")
 WIDE = 1024
 """Weights a unit above which only a layer's first unit is measured."""
 CORE_ELEMENTS = 1 << 24
-"""Numbers in the matrices of the units that are measured together."""
+"""Numbers in the matrices of the units that are measured together, 128 MiB."""
 
 
 class Conditioning:
@@ -218,12 +218,25 @@ def _diagonal(blocks: Iterable[Tensor]) -> Tensor:
 def _core(curvature: OutputCurvature, units: list[int], basis: Tensor | None) -> Tensor:
     """Return QᵀSQ of one batch, S without a basis; shape (units, r, r)."""
     width = curvature.rows if basis is None else basis.shape[1]
-    if curvature.positions <= width and not curvature.interacts:
-        blocks = curvature.blocks(units)
-        if basis is None:
-            return torch.stack([_diagonal(own) for own in blocks])
-        cut = basis.reshape(curvature.examples, curvature.positions, width)
-        return torch.stack([torch.einsum("npi,npq,nqj->ij", cut, own, cut) for own in blocks])
+    apart = curvature.positions <= width and not curvature.interacts
+    columns = curvature.positions if apart else width
+    step = max(1, CORE_ELEMENTS // (curvature.rows * columns))
+    parts = [units[start : start + step] for start in range(0, len(units), step)]
+    reduce = _core_apart if apart else _core_together
+    return torch.cat([reduce(curvature, part, basis) for part in parts])
+
+
+def _core_apart(curvature: OutputCurvature, units: list[int], basis: Tensor | None) -> Tensor:
+    """Return QᵀSQ where the examples do not interact, from the blocks of S."""
+    blocks = curvature.blocks(units)
+    if basis is None:
+        return torch.stack([_diagonal(own) for own in blocks])
+    cut = basis.reshape(curvature.examples, curvature.positions, -1)
+    return torch.stack([torch.einsum("npi,npj->ij", cut, own @ cut) for own in blocks])
+
+
+def _core_together(curvature: OutputCurvature, units: list[int], basis: Tensor | None) -> Tensor:
+    """Return QᵀSQ from the columns of SQ."""
     if basis is None:
         return curvature.products(units, curvature.identity())
     return basis.T @ curvature.products(units, basis)

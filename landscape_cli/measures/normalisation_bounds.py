@@ -40,7 +40,7 @@ class NormalisationBounds:
     The minimax forms follow with X the inputs of the dense or convolutional layer in front and
     λ = ``input_norm`` = ‖X‖₂: ``weight_lipschitz`` = ‖∇_w L‖² ≤ λ² · lipschitz_right (4.4), and
     ``weight_smoothness`` = (∇_w L)ᵀ ∂²L/∂w∂w (∇_w L), which C.1 holds against
-    λ⁴ · smoothness_right; NaN where no such layer is directly in front, or X is over 1 GiB.
+    λ⁴ · smoothness_right; NaN where no such layer is directly in front, or X is over 512 MiB.
 
     Smoothness is taken of at most `units` units a layer, chosen with the seed; NaN elsewhere. A
     layer that is used several times counts with its first use. Everything in float64, whatever

@@ -12,6 +12,7 @@ from sites import Raws, surveyed, taken
 from torch import Tensor, nn
 
 from landscape_cli.errors import SpecError
+from landscape_cli.measures import conditioning
 from landscape_cli.measures.conditioning import Conditioning
 
 
@@ -240,3 +241,37 @@ def test_impossible_options_are_wrong_usage() -> None:
         Conditioning(units=-1)
     with pytest.raises(SpecError, match="not a pattern"):
         Conditioning(layers=3)
+
+
+def test_units_measured_one_by_one_have_the_numbers_of_those_measured_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for build, data in (
+        (cases.SmallConvNet, cases.image_data(9, 6)),
+        (cases.SmallBatchNormNet, cases.image_data(9, 4)),
+    ):
+        with surveyed(build(), data) as site:
+            together = taken(Conditioning(), site)
+        with surveyed(build(), data) as site, monkeypatch.context() as patch:
+            patch.setattr(conditioning, "CORE_ELEMENTS", 1)
+            alone = taken(Conditioning(), site)
+        for name in ("hessian", "preconditioned"):
+            np.testing.assert_allclose(alone[name], together[name], rtol=1e-6)
+
+
+def test_weights_that_are_not_finite_have_no_condition_number() -> None:
+    model = cases.Tanh3()
+    with torch.no_grad():
+        model.leave.weight[1, 1] = math.nan
+    with surveyed(model, cases.vector_data(30)) as site:
+        found = taken(Conditioning(), site)
+    assert np.isnan(found["hessian"]).all()
+    assert (found["nonzero"] == 0).all()
+
+
+def test_a_layer_whose_inputs_are_too_many_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditioning, "MATRIX_ELEMENTS", 1)
+    with surveyed(cases.Tanh3(), cases.vector_data(9)) as site:
+        assert Conditioning().measure(site) == {}
+        assert len(site.notices) == 3
+        assert "leave is left out: its inputs make a matrix of 45 numbers" in site.notices[-1]
