@@ -96,12 +96,12 @@ SINGLE = 1e-5
 
 CASES = {
     "torchvision ResNet": Case(
-        "torchvision:resnet50?num_classes=3&width_per_group=2",
+        "torchvision:ResNet?block=Bottleneck&layers=(1,1,1,1)&width_per_group=2&num_classes=3",
         "open_pictures",
         classes,
         ("torchvision",),
         VISION,
-        rtol=1e-6,  # fifty layers of BatchNorm at random: a curvature of 1e8 magnifies rounding
+        rtol=1e-6,  # BatchNorm over five samples: a large curvature magnifies rounding
         smooth=False,
     ),
     "torchvision ViT": Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,8 +41,8 @@ def build_model(target: str, **options: Any) -> nn.Module:
     builder = _builder(target)
     _refuse_weights(options)
     try:
-        model = builder(**_quiet(builder, options), **options)
-    except (TypeError, ValueError, AssertionError) as error:
+        model = builder(**_quiet(builder, options), **_resolved(builder, options))
+    except (TypeError, ValueError, AssertionError, AttributeError) as error:
         told = ", ".join(f"{key}={value}" for key, value in options.items())
         raise AdapterError(
             f"torchvision's {target} refuses these options",
@@ -83,6 +84,21 @@ def _refuse_weights(options: Mapping[str, Any]) -> None:
                 seen=f"{name}={options[name]}",
                 hint="the weights come from the checkpoint: leave the option out",
             )
+
+
+def _resolved(builder: Callable[..., nn.Module], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a class with the blocks that they name: ``block=BasicBlock``."""
+    if not inspect.isclass(builder):
+        return dict(options)
+    named = {
+        name: kind
+        for name, kind in vars(importlib.import_module(builder.__module__)).items()
+        if inspect.isclass(kind) and issubclass(kind, nn.Module)
+    }
+    return {
+        name: named.get(value, value) if isinstance(value, str) else value
+        for name, value in options.items()
+    }
 
 
 def _quiet(builder: Callable[..., nn.Module], options: Mapping[str, Any]) -> dict[str, Any]:

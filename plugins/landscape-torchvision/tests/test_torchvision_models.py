@@ -41,6 +41,7 @@ def pictures(side=32, classes=3):
         ("squeezenet1_1", {"num_classes": 3}),
         ("shufflenet_v2_x0_5", {"num_classes": 3}),
         ("VisionTransformer", VIT),
+        ("ResNet", {"block": "Bottleneck", "layers": (1, 1, 1, 1), "width_per_group": 2}),
     ],
 )
 def test_the_adapter_conforms(target, options):
@@ -93,6 +94,7 @@ def test_googlenet_is_built_without_its_warning():
         ),
         ("resnet18", {"num_class": 3}, "refuses these options", "num_class"),
         ("VisionTransformer", {**VIT, "image_size": 30}, "refuses these options", ""),
+        ("ResNet", {"block": "Brick", "layers": (1, 1, 1, 1)}, "refuses these options", ""),
         ("ResNet18_Weights", {}, "no model", "resnet18"),
         ("VisionTransformer", {"weights": "DEFAULT"}, "no weights are downloaded", "checkpoint"),
         ("fasterrcnn_resnet50_fpn", {}, "detection models", "FILE.py"),
