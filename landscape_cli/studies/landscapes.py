@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from landscape_cli.studies.contract import Claim, Findings
+from landscape_cli.studies.distributions import histogram_panels
 from landscape_cli.studies.networks import LABELS, Network, Runs, Trainings, probe_each, train_each
 from landscape_cli.studies.performance import comparable_claim, draw_training, faster_claim
 from landscape_cli.studies.smoothness import Pairs, quantity, smoother_claims
@@ -35,6 +36,7 @@ class LandscapeStudy:
         norms: what is held against no norm, in the order of the legend.
         against_batch: whether training is held against BatchNorm too.
         directions: that are probed; claims beyond the gradient's are the study's own.
+        measures: that are taken on the way.
         further: makes claims that only this figure has.
     """
 
@@ -45,6 +47,7 @@ class LandscapeStudy:
     norms: tuple[str, ...] = ("batch",)
     against_batch: bool = False
     directions: tuple[str, ...] = ("gradient",)
+    measures: tuple[str, ...] = ()
     further: Callable[[Trainings, Runs], list[Claim]] | None = None
 
     @property
@@ -57,7 +60,8 @@ class LandscapeStudy:
         network = self.network(bench)
         reference = ("batch",) if self.against_batch else ()
         trainings = train_each(bench, network, ("none", *reference, *self.norms))
-        runs = probe_each(bench, network, trainings, directions=self.directions)
+        asked = {"directions": self.directions, "measures": self.measures}
+        runs = probe_each(bench, network, trainings, **asked)
         claims = self._training_claims(trainings) if self.against_batch else []
         panels = [f"{self.source}{letter}" for letter in ("bcd" if self.against_batch else "abc")]
         for norm in self.norms:
@@ -99,6 +103,7 @@ class LandscapeStudy:
             Section(self.figure, figures=landscape_panels(runs)),
             Section("Ratios to no normalisation", tables=[_ratio_table(runs)]),
             Section("Training", figures=[draw_training(trainings, panels)]),
+            *([Section("Activations", figures=histogram_panels(runs))] if self.measures else []),
         ]
 
 
