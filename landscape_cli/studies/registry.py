@@ -19,6 +19,8 @@ NAMES: tuple[str, ...] = (
     "santurkar-fig11",
     "santurkar-fig12",
     "santurkar-theorems",
+    "flaherty-smoothness",
+    "cai-ols",
     "lange-fig3",
     "lange-fig4",
     "lange-fig5",
