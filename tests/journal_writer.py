@@ -10,6 +10,7 @@ from landscape_cli.runs import Run, Variable
 from landscape_cli.units import UnitKey, UnitResult
 
 UNITS, POINTS = 24, 5
+READY = "ready"
 HEADER = {"settings": {"seed": 0}, "created": "now"}
 
 
@@ -34,7 +35,8 @@ def fold(units: list[UnitResult]) -> Run:
 
 
 def measure(output: str, acknowledged: object) -> None:
-    """Go on with the run until it is finished, sending the key of every unit that is on disk."""
+    """Go on with the run until it is finished, sending the index of every unit that is on disk."""
+    acknowledged.send(READY)
     path = Journal.path_of(output)
     if path.exists():
         journal, units = Journal.resume(path, HEADER)

@@ -24,30 +24,31 @@ HEADER = journal_writer.HEADER
 @pytest.fixture(scope="module")
 def context() -> Iterator[multiprocessing.context.ForkServerContext]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["journal_writer", "landscape_cli.store.opening"])
+    context.set_forkserver_preload(["journal_writer", "h5py", "landscape_cli.store.opening"])
     return context
 
 
-def run_for(context, output: Path, seconds: float) -> tuple[set[int], bool]:
+def run_for(context, output: Path, seconds: float | None) -> tuple[set[int], bool]:
     """Let a writer run, kill it, and return what it said was on disk and whether it finished."""
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=journal_writer.measure, args=(str(output), sender))
     process.start()
     sender.close()
+    assert receiver.recv() == journal_writer.READY
     process.join(seconds)
     process.kill()
     process.join()
-    acknowledged: list[int | None] = []
+    said: list[int | None] = []
     try:
         while True:
-            acknowledged.append(receiver.recv())
+            said.append(receiver.recv())
     except EOFError:
         pass
     finally:
         receiver.close()
     assert process.exitcode in (0, -signal.SIGKILL)
     process.close()
-    return {index for index in acknowledged if index is not None}, None in acknowledged
+    return {index for index in said if index is not None}, None in said
 
 
 def check_files(output: Path, acknowledged: set[int]) -> None:
@@ -65,35 +66,41 @@ def check_files(output: Path, acknowledged: set[int]) -> None:
         store.open_run(output, include_journal=False)
 
 
-def kill_until(context, folder: Path, kills: int) -> int:
-    """Kill writers of one run after another until so many kills are done; return the count."""
+def kill_often(context, folder: Path, kills: int) -> int:
+    """Kill writers at random instants, one run after another, and return how many were killed."""
     generator = np.random.default_rng(0)
-    undisturbed = journal_writer.fold([journal_writer.unit(i) for i in range(journal_writer.UNITS)])
     count = runs = 0
-    while count < kills:
-        output, acknowledged, finished = folder / f"run{runs}.h5", set(), False
-        runs += 1
-        while not finished:
-            more, finished = run_for(context, output, generator.uniform(0.005, 0.06))
-            acknowledged |= more
-            count += not finished
-            check_files(output, acknowledged)
-        run = store.open_run(output, include_journal=False)
-        assert run.complete
-        np.testing.assert_array_equal(run["loss"], undisturbed["loss"])
-        assert [path.name for path in folder.iterdir() if path.name.startswith(".run")] == []
-        for path in folder.iterdir():
-            path.unlink()
+    finished = True
+    while count < kills or not finished:
+        if finished:
+            runs += 1
+            output, acknowledged = folder / f"run{runs}.h5", set()
+        seconds = generator.uniform(0, 0.03) if count < kills else None
+        more, finished = run_for(context, output, seconds)
+        acknowledged |= more
+        count += not finished
+        check_files(output, acknowledged)
+        if finished:
+            check_finished(output)
     return count
 
 
+def check_finished(output: Path) -> None:
+    """The run is what it would have been undisturbed, and no temporary file is left."""
+    undisturbed = journal_writer.fold([journal_writer.unit(i) for i in range(journal_writer.UNITS)])
+    run = store.open_run(output, include_journal=False)
+    assert run.complete
+    np.testing.assert_array_equal(run["loss"], undisturbed["loss"])
+    assert not list(output.parent.glob(f".{output.name}.*"))
+
+
 def test_a_few_kills_at_random_instants_lose_no_finished_unit(context, tmp_path: Path) -> None:
-    assert kill_until(context, tmp_path, 12) >= 12
+    assert kill_often(context, tmp_path, 12) >= 12
 
 
 @pytest.mark.slow
 def test_a_hundred_kills_at_random_instants_lose_no_finished_unit(context, tmp_path: Path) -> None:
-    assert kill_until(context, tmp_path, 100) >= 100
+    assert kill_often(context, tmp_path, 100) >= 100
 
 
 def test_the_lock_goes_with_a_killed_writer(context, tmp_path: Path) -> None:
@@ -102,6 +109,7 @@ def test_the_lock_goes_with_a_killed_writer(context, tmp_path: Path) -> None:
     process = context.Process(target=journal_writer.measure, args=(str(output), sender))
     process.start()
     sender.close()
+    assert receiver.recv() == journal_writer.READY
     assert receiver.recv() == 0
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(StoreError, match="another process is writing") as caught:

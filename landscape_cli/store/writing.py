@@ -178,7 +178,7 @@ def _layout(values: np.ndarray) -> dict[str, Any]:
     """Return how an array is stored: compressed where it pays."""
     if values.dtype == object or values.nbytes not in _COMPRESSED_BYTES:
         return {}
-    return {"chunks": values.shape, "compression": 4, "shuffle": True}
+    return {"chunks": values.shape, "compression": 1, "shuffle": True}
 
 
 def _storable(path: str, values: np.ndarray) -> np.ndarray:
