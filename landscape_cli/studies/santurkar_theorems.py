@@ -23,7 +23,7 @@ ROUNDING = 1e-8
 PRINTED = (
     "As printed g_j, which is a maximum of squares already, is squared once more, and λ² is "
     "missing in two of three terms: the sides are not of the same degree in the loss, and whether "
-    "it holds depends on the loss's unit. The proof gives λ²γ²/σ²·(‖∇L‖² − ⟨1, ∇L⟩²/m − ⟨∇L, ŷ⟩²/m)."
+    "it holds depends on the loss's unit. Proved is λ²γ²/σ²·(‖∇L‖² − ⟨1, ∇L⟩²/m − ⟨∇L, ŷ⟩²/m)."
 )
 NOT_ALIGNED = (
     "The bound is on the worst inputs. The proof takes X = λI to be the worst; but for other "
