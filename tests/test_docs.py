@@ -35,9 +35,7 @@ def test_the_measure_that_the_page_shows_measures(monkeypatch: pytest.MonkeyPatc
     exec(compile(blocks("docs/add-a-measure.md", "python")[0], "add-a-measure", "exec"), namespace)
     monkeypatch.setattr(registered, "_load", lambda name: namespace["WeightNorm"])
     model = cases.Awkward()
-    run = landscape.probe(
-        model=model, data=cases.awkward_data(), lr=0.1, measures=("weight-norm",)
-    )
+    run = landscape.probe(model=model, data=cases.awkward_data(), lr=0.1, measures=("weight-norm",))
     names = run.labels("weight_norm/parameter")
     assert names[0] == "unused"
     expected = float(model.unused.detach().double().norm())

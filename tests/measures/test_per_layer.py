@@ -53,7 +53,7 @@ def test_a_layers_change_is_that_of_its_own_gradient() -> None:
     step = torch.autograd.grad(torch.nn.functional.cross_entropy(model(x), y), every)
     with torch.no_grad():
         for p, g in zip(every, step, strict=True):
-            p -= 0.15 * g
+            p.sub_(0.15 * g)
     after = torch.autograd.grad(
         torch.nn.functional.cross_entropy(model(x), y), list(model.leave.parameters())
     )
