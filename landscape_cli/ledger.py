@@ -18,6 +18,8 @@ from landscape_cli.units import UnitKey, UnitResult
 
 FOLD_SECONDS = 10.0
 """How old the file on disk may be, next to its journal, while a run goes on."""
+FOLD_SHARE = 0.05
+"""Of the time of a run, what bringing the file up to date may take meanwhile."""
 
 
 def check_target(target: Path, *, resume: bool, overwrite: bool) -> None:
@@ -95,6 +97,7 @@ class Ledger:
         self._overwrite = overwrite
         self._journal: Journal | None = None
         self._folded = time.monotonic()
+        self._pause = FOLD_SECONDS
         self._discarded = False
 
     def __enter__(self) -> Ledger:
@@ -127,16 +130,18 @@ class Ledger:
         self.units.append(unit)
         if self._journal is not None:
             self._journal.append(unit)
-            if time.monotonic() - self._folded > FOLD_SECONDS:
+            if time.monotonic() - self._folded > self._pause:
                 self.fold()
 
     def fold(self) -> Run:
         """Return the run that the units make so far, and bring the file up to date with it."""
+        started = time.monotonic()
         run = assemble(self.header, self.units)
         if self._target is not None:
             store.write(run, self._target)
             run.source = str(self._target)
             self._folded = time.monotonic()
+            self._pause = max(FOLD_SECONDS, (self._folded - started) / FOLD_SHARE)
         return run
 
     def discard(self) -> None:
