@@ -19,19 +19,25 @@ MEASURE = "activations"
 def instability(run: Run, layers: list[str]) -> float:
     """Return how far the moments of layers' inputs move from one checkpoint to the next.
 
-    The mean over layers and pairs of successive checkpoints of |Δmean|/σ + |Δ ln σ|, with σ the
-    deviation at the earlier one: how far the centre moves in units of the width, and by which
-    factor the width changes.
+    The median over units, layers and pairs of successive checkpoints of |Δmean|/σ + |Δ ln σ|,
+    with σ the unit's deviation at the earlier one: how far the centre moves in units of the
+    width, and by which factor the width changes. Units are taken one by one, as the paper samples
+    them: over a layer, shifts in opposite directions would cancel. The median, since a unit that
+    is almost constant moves by any number of its widths.
+
+    Args:
+        run: with the measure `activations`.
+        layers: that are looked at.
     """
     places = [run.labels(f"{MEASURE}/layer").index(layer) for layer in layers]
-    mean = run[f"{MEASURE}/mean"][:, places]
+    mean = run[f"{MEASURE}/unit_mean"][:, places]
     with np.errstate(divide="ignore", invalid="ignore"):
-        deviation = np.sqrt(run[f"{MEASURE}/variance"][:, places])
+        deviation = np.sqrt(run[f"{MEASURE}/unit_variance"][:, places])
         moved = np.abs(np.diff(mean, axis=0)) / deviation[:-1]
         widened = np.abs(np.diff(np.log(deviation), axis=0))
     values = (moved + widened).ravel()
     finite = values[np.isfinite(values)]
-    return float(finite.mean()) if finite.size else float("nan")
+    return float(np.median(finite)) if finite.size else float("nan")
 
 
 def instability_ratio(runs: Runs, first: str, other: str) -> Estimate:

@@ -51,7 +51,8 @@ class TrainingWithAndWithout:
 def _accuracy_claim(trainings: Trainings, column: str, what: str, source: str) -> Claim:
     gain = accuracy_gain(trainings, *NORMS, column)
     return Claim(
-        claim=f"{what} performance at the end is drastically better with BatchNorm",
+        claim=f"{what} performance is better with BatchNorm (published test accuracy: 83 % "
+        "against 80 %)",
         source=source,
         expected=f"{what} accuracy of {LABELS['batch']} less that of {LABELS['none']} above 0",
         observed=f"difference {gain}",

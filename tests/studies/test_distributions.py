@@ -15,13 +15,14 @@ from landscape_cli.studies.distributions import (
 
 
 def run_of(mean, variance, layers=("a", "b")) -> Run:
-    dims = ("checkpoint", "layer")
+    """Return a run of which every layer has one unit."""
+    dims = ("checkpoint", "layer", "unit")
     return Run(
         {
             "checkpoint": Variable(("checkpoint",), np.arange(len(mean))),
             "activations/layer": Variable(("layer",), np.array(layers, dtype=object)),
-            "activations/mean": Variable(dims, np.array(mean, dtype=float)),
-            "activations/variance": Variable(dims, np.array(variance, dtype=float)),
+            "activations/unit_mean": Variable(dims, np.array(mean, dtype=float)[..., None]),
+            "activations/unit_variance": Variable(dims, np.array(variance, dtype=float)[..., None]),
         }
     )
 
@@ -39,15 +40,20 @@ def test_a_wider_distribution_counts_the_logarithm_of_the_factor() -> None:
     assert instability(run, ["b"]) == pytest.approx(1.0)
 
 
-def test_a_layer_that_is_constant_is_left_out() -> None:
+def test_a_unit_that_is_constant_is_left_out() -> None:
     run = run_of([[0, 0], [1, 3]], [[1, 0], [1, 0]])
     assert instability(run, ["a", "b"]) == pytest.approx(1.0)
+
+
+def test_one_unit_that_is_almost_constant_does_not_outweigh_the_others() -> None:
+    run = run_of([[0, 0, 0], [1, 1, 1]], [[1, 1, 1e-12]] * 2, ("a", "b", "c"))
+    assert instability(run, ["a", "b", "c"]) == pytest.approx(1.0)
 
 
 def test_joined_checkpoints_are_a_trajectory() -> None:
     runs = [run_of([[place, 0]], [[1, 1]]) for place in range(3)]
     joined = join_checkpoints(runs)
-    assert joined["activations/mean"][:, 0].tolist() == [0, 1, 2]
+    assert joined["activations/unit_mean"][:, 0, 0].tolist() == [0, 1, 2]
     assert joined.labels("activations/layer") == ["a", "b"]
 
 
