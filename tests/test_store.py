@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
 from pathlib import Path
@@ -391,24 +392,22 @@ except test_store.StoreError as error:
 """
 
 
-def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "fixed"
-    folder.mkdir()
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
-    folder.chmod(0o555)
-    done = subprocess.run(
-        [sys.executable, "-c", READ_ONLY, str(Path(__file__).parent), str(folder / "run.h5")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+def test_a_read_only_folder_is_named() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, str(Path(__file__).parent), str(folder / "run.h5")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert list(folder.iterdir()) == []
     first, second, third = done.stdout.splitlines()
     assert first == "the run could not be written"
     assert second.endswith("Permission denied")
     assert "a folder that you may write" in third
-    assert list(folder.iterdir()) == []
 
 
 def test_a_symbolic_link_is_followed_and_the_mode_is_kept(tmp_path: Path) -> None:

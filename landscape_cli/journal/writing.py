@@ -111,8 +111,8 @@ class Journal:
             )
         text = json.dumps(header)
         self._write(MAGIC + frame(HEADER, text.encode()) + writer_record())
+        self._sync_folder()
         self.header = json.loads(text)
-        sync_folder(self.path.parent)
 
     def go_on(self, header: Mapping[str, Any]) -> list[UnitResult]:
         """Check the recorded header, cut off what is damaged and return the units before it."""
@@ -124,7 +124,7 @@ class Journal:
                     seen=f"{self.path}: {contents.lost} whole units",
                     hint="restore it from a copy, or --overwrite to start anew",
                 )
-            os.ftruncate(self._descriptor, 0)
+            self._cut(0)
             self.begin(header)
             return []
         check_same(contents.header, header)
@@ -134,7 +134,7 @@ class Journal:
                 "units are lost and will be measured again"
             )
         self.header, self._end = contents.header, contents.end
-        os.ftruncate(self._descriptor, self._end)
+        self._cut(self._end)
         self._write(writer_record())
         return contents.units
 
@@ -145,6 +145,18 @@ class Journal:
             StoreError: If the disk does not take it; the journal is as it was before.
         """
         self._write(frame(UNIT, encode_unit(unit)))
+
+    def _cut(self, length: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise disk_error("the journal could not be cut to length", self.path, error) from error
+
+    def _sync_folder(self) -> None:
+        try:
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise disk_error("the journal could not be created", self.path, error) from error
 
     def _write(self, record: bytes) -> None:
         try:
