@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -119,6 +119,7 @@ def examine(
 
     paths = [checkpoints] if isinstance(checkpoints, str | Path) else list(checkpoints)
     request = Request.resolve(paths, model, data, settings)
+    request = replace(request, spec=request.spec.here())
     with ExitStack() as stack:
         prepared = stack.enter_context(Preparation(request))
         worker = stack.enter_context(Worker(prepared.plan, prepared.equipment))

@@ -333,6 +333,12 @@ class ProbeSpec:
                 hint="--engine ray, or leave it out",
             )
 
+    def here(self) -> ProbeSpec:
+        """Return the same settings, to be measured in this process."""
+        fields = {item.name: item.default for item in dataclasses.fields(self)}
+        placement: dict[str, Any] = {name: fields[name] for name in PLACEMENT}
+        return dataclasses.replace(self, **placement)
+
     def step_grid(self) -> StepGrid:
         """Return the parsed steps; those that a refined line starts from."""
         return StepGrid.parse(AUTO_GRID if self.step_tolerance is not None else self.steps)

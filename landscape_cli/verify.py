@@ -189,8 +189,7 @@ def _recorded_spec(run: Run, path: Path, named: Mapping[str, str]) -> ProbeSpec:
     for name in ("model", "data", "loss"):
         if not named.get(name):
             _check_code(name, getattr(spec, name), path)
-    spec = replace(spec, gpus_per_worker=None, address=None, engine="local", workers=1)
-    return replace(spec, measures=(), plane=None)
+    return replace(spec.here(), measures=(), plane=None)
 
 
 def _check_code(name: str, text: str, path: Path) -> None:

@@ -123,3 +123,10 @@ def test_no_text_breaks_a_parser(text) -> None:
             parse(text)
         except LandscapeError as error:
             assert error.exit_code == 2
+
+
+def test_settings_that_say_where_are_the_defaults_here_and_the_others_stay() -> None:
+    spec = ProbeSpec(
+        ("x",), "a:b", "c:d", engine="ray", workers=3, gpus_per_worker=0.5, address="h:1", seed=7
+    )
+    assert spec.here() == ProbeSpec(("x",), "a:b", "c:d", seed=7)
