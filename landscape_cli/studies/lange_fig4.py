@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 UNTRAINED = 0.2
 """Held-out accuracy, twice that of chance, below which a network has not trained."""
+POSITIONS = (
+    "What a convolution is given of one image is a value per position, so that its statistics are "
+    "not those of a single number; a dense layer's are."
+)
 SIX = (
     Contrast("with batches of 6 BNP outperforms BN", "BN", "BNP", "final", "higher"),
     Contrast("with batches of 6 BNP outperforms vanilla", "vanilla", "BNP", "final", "higher"),
@@ -104,8 +108,12 @@ def untrained_claim(outcome: Outcome, label: str) -> Claim:
         observed=f"no step: {refusal}" if refusal else f"accuracy {final}",
         holds=True if refusal else final.below(UNTRAINED),
         interval=None if refusal else final.interval,
-        explanation="" if refusal else outcome.divergences((label,)),
+        explanation="" if refusal else outcome.divergences((label,)) or _positions(outcome),
     )
+
+
+def _positions(outcome: Outcome) -> str:
+    return POSITIONS if outcome.contest.name.startswith("cnn") else ""
 
 
 STUDY = ContestStudy(

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from landscape_cli.studies.contests import Method
 from landscape_cli.studies.contract import Claim, Findings
 from landscape_cli.studies.estimates import Estimate, ratio_over_seeds
@@ -129,6 +131,7 @@ def _close_claim(size: int, ratio: Estimate) -> Claim:
 def _section(times: Times, ratios: dict[int, Estimate]) -> Section:
     from landscape_cli.figures.document import Section, Table
     from landscape_cli.studies.estimates import mean_over_seeds
+    from landscape_cli.studies.seed_curves import draw_over_seeds
 
     rows = [
         (
@@ -143,7 +146,17 @@ def _section(times: Times, ratios: dict[int, Estimate]) -> Section:
     ]
     columns = ("mini-batch", "BN", "BNP", "BNP over BN", "published", "published ratio")
     caption = "Seconds per epoch; repetitions alternate between the two methods."
-    return Section("Average time over one epoch", tables=[Table(columns, rows, caption)])
+    drawn = {
+        label: np.array([times[size][place] for size in times]).T
+        for place, label in enumerate(("BN", "BNP"))
+    }
+    sizes = np.array(list(times), dtype=float)
+    title = "Time of one epoch against the mini-batch size"
+    return Section(
+        "Average time over one epoch",
+        tables=[Table(columns, rows, caption)],
+        figures=[draw_over_seeds(title, ("mini-batch size", sizes), ("seconds", drawn))],
+    )
 
 
 STUDY = EpochTimes()
