@@ -173,6 +173,21 @@ def test_a_journal_is_never_begun_over_another(path: Path) -> None:
     assert path.read_bytes() == content
 
 
+def test_a_journal_is_replaced_only_where_nobody_writes_it(path: Path) -> None:
+    filled(path)
+    writer, _ = Journal.resume(path, HEADER)
+    with pytest.raises(StoreError, match="another process"):
+        Journal.replace(path, {"settings": {}})
+    writer.close()
+    assert len(read(path)[1]) == 3
+    journal = Journal.replace(path, {"settings": {}})
+    journal.append(unit(7))
+    journal.close()
+    header, units = read(path)
+    assert header == {"settings": {}}
+    assert [one.key.start for one in units] == [7]
+
+
 def test_where_a_run_is_measured_may_change() -> None:
     elsewhere = {**HEADER, "settings": {**HEADER["settings"], "engine": "ray", "workers": 8}}
     assert list(find_differences(HEADER, elsewhere)) == []

@@ -829,6 +829,15 @@ def test_a_journal_newer_than_the_file_is_shown_and_an_older_one_is_not(going_on
     assert_same(small_run(), store.open_run(going_on))
 
 
+def test_a_run_that_has_finished_nothing_does_not_hide_the_file_it_replaces(path: Path) -> None:
+    from test_assembly import plan
+
+    store.write(small_run(), path)
+    Journal.create(Journal.path_of(path), plan().to_header()).close()
+    os.utime(Journal.path_of(path), ns=(0, path.stat().st_mtime_ns + 1))
+    assert_same(small_run(), store.open_run(path))
+
+
 def test_a_damaged_journal_does_not_hide_the_file(going_on: Path) -> None:
     store.write(small_run(), going_on)
     journal = Journal.path_of(going_on)

@@ -94,15 +94,16 @@ class Journal:
         """
         journal = cls(Path(path), _open_locked(Path(path), os.O_CREAT))
         try:
-            os.ftruncate(journal._descriptor, 0)
-            journal.begin(header)
+            journal.begin(header, anew=True)
         except BaseException:
             journal.close()
             raise
         return journal
 
-    def begin(self, header: Mapping[str, Any]) -> None:
-        """Write the header into the empty file."""
+    def begin(self, header: Mapping[str, Any], *, anew: bool = False) -> None:
+        """Write the header into the empty file; `anew` empties it first."""
+        if anew:
+            self._cut(0)
         if os.fstat(self._descriptor).st_size:
             raise StoreError(
                 "the output has a journal already",
@@ -124,8 +125,7 @@ class Journal:
                     seen=f"{self.path}: {contents.lost} whole units",
                     hint="restore it from a copy, or --overwrite to start anew",
                 )
-            self._cut(0)
-            self.begin(header)
+            self.begin(header, anew=True)
             return []
         check_same(contents.header, header)
         if contents.lost:

@@ -54,6 +54,8 @@ def _open_journal(journal: Path, path: Path) -> Run:
     from landscape_cli.assembly import assemble
 
     header, units = read(journal)
+    if not units and path.exists():
+        return _open_file(path)
     try:
         run = assemble(header, units)
     except (KeyError, TypeError, ValueError, IndexError) as error:
