@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MEASURE = "activations"
 
 
-def instability(run: Run, layers: list[str]) -> float:
+def instability(run: Run, layers: list[str], *, apart: int | None = None) -> float:
     """Return how far the moments of layers' inputs move from one checkpoint to the next.
 
     The median over units, layers and pairs of successive checkpoints of |Δmean|/σ + |Δ ln σ|,
@@ -28,6 +28,7 @@ def instability(run: Run, layers: list[str]) -> float:
     Args:
         run: with the measure `activations`.
         layers: that are looked at.
+        apart: only of checkpoints that are so many training steps apart.
     """
     places = [run.labels(f"{MEASURE}/layer").index(layer) for layer in layers]
     mean = run[f"{MEASURE}/unit_mean"][:, places]
@@ -35,19 +36,21 @@ def instability(run: Run, layers: list[str]) -> float:
         deviation = np.sqrt(run[f"{MEASURE}/unit_variance"][:, places])
         moved = np.abs(np.diff(mean, axis=0)) / deviation[:-1]
         widened = np.abs(np.diff(np.log(deviation), axis=0))
-    values = (moved + widened).ravel()
-    finite = values[np.isfinite(values)]
+    changes = moved + widened
+    if apart is not None:
+        changes = changes[np.diff(run["training_step"]) == apart]
+    finite = changes[np.isfinite(changes)]
     return float(np.median(finite)) if finite.size else float("nan")
 
 
-def instability_ratio(runs: Runs, first: str, other: str) -> Estimate:
+def instability_ratio(runs: Runs, first: str, other: str, *, apart: int | None = None) -> Estimate:
     """Return the instability of `other` over that of `first`, over the layers that both have.
 
     These are the convolutional and dense layers but the first, whose input is the data.
     """
     shared = common_layers(runs)[1:]
     first_values, other_values = (
-        [instability(run, shared) for run in runs[norm]] for norm in (first, other)
+        [instability(run, shared, apart=apart) for run in runs[norm]] for norm in (first, other)
     )
     return ratio_over_seeds(other_values, first_values)
 

@@ -20,6 +20,7 @@ def run_of(mean, variance, layers=("a", "b")) -> Run:
     return Run(
         {
             "checkpoint": Variable(("checkpoint",), np.arange(len(mean))),
+            "training_step": Variable(("checkpoint",), np.array([0, 1, 10, 11][: len(mean)])),
             "activations/layer": Variable(("layer",), np.array(layers, dtype=object)),
             "activations/unit_mean": Variable(dims, np.array(mean, dtype=float)[..., None]),
             "activations/unit_variance": Variable(dims, np.array(variance, dtype=float)[..., None]),
@@ -32,6 +33,13 @@ def test_a_shift_by_one_deviation_counts_one() -> None:
     assert instability(run, ["a"]) == pytest.approx(1.0)
     assert instability(run, ["b"]) == 0.0
     assert instability(run, ["a", "b"]) == pytest.approx(0.5)
+
+
+def test_only_checkpoints_that_are_so_far_apart_count() -> None:
+    run = run_of([[0, 0], [1, 0], [50, 0], [53, 0]], [[1, 1]] * 4)
+    assert instability(run, ["a"], apart=1) == pytest.approx(2.0)
+    assert instability(run, ["a"], apart=9) == pytest.approx(49.0)
+    assert instability(run, ["a"]) == pytest.approx(3.0)
 
 
 def test_a_wider_distribution_counts_the_logarithm_of_the_factor() -> None:
