@@ -24,7 +24,7 @@ def test_a_rescaled_network_is_the_same_function_bit_for_bit(network) -> None:
     stored = [parameter.detach().clone() for parameter in network.parameters()]
     rescaled = rescale(network, 4.0)
     assert torch.equal(rescaled(inputs), before)
-    assert float(sum(p.square().sum() for p in rescaled.parameters())) == pytest.approx(
+    assert float(sum(p.detach().square().sum() for p in rescaled.parameters())) == pytest.approx(
         16 * float(sum(p.square().sum() for p in stored))
     )
 
