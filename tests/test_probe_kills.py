@@ -24,7 +24,7 @@ from landscape_cli.units import UnitKey
 KILLS = int(os.environ.get("PROBE_KILLS", "6"))
 """How many kills; each costs a start of the program."""
 
-
+# The file is brought up to date all the time, so that kills fall into that as well.
 PROGRAM = """
 import sys
 from landscape_cli import ledger

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from landscape_cli.engine.choice import Choice
 from landscape_cli.engine.dispatch import Dispatch
 from landscape_cli.engine.station import Greeting, Opener, Outcome, Place, Settled, Station
 from landscape_cli.engine.tasks import keys_of, recorded_choices, whole_chunks
-from landscape_cli.engine.worker import failure
+from landscape_cli.engine.worker import describe, failure
 from landscape_cli.errors import LandscapeError, MeasurementError
 from landscape_cli.plan import Plan
 from landscape_cli.progress import Progress
@@ -182,7 +183,7 @@ class Cluster:
                 choices = recorded_choices([unit.key])
                 yield unit
         first = choices[0][0].chunk if choices else 1
-        settled = Settled(threads, *choices[-1]) if choices else Settled(threads, _plain())
+        settled = Settled(threads, *choices[-1]) if choices else Settled(threads, Choice("plain"))
         units = _remaining(plan, whole_chunks(unit_points, first), finished, progress)
         yield from self._loop(_Run(plan, Dispatch(units), settled, progress))
 
@@ -336,12 +337,6 @@ def _remaining(
     return remaining
 
 
-def _plain() -> Any:
-    from landscape_cli.engine.choice import Choice
-
-    return Choice("plain")
-
-
 def _threads_wanted() -> int:
     """Return the CPUs of a worker: ``OMP_NUM_THREADS`` where it says so, else one."""
     text = os.environ.get("OMP_NUM_THREADS", "")
@@ -395,8 +390,6 @@ def _check_address(address: str) -> None:
 
 def _cause(error: Any) -> LandscapeError:
     """Return what was raised in a worker as one of our errors."""
-    from landscape_cli.engine.worker import describe
-
     cause = getattr(error, "cause", None)
     return describe(cause if isinstance(cause, Exception) else error)
 
