@@ -247,8 +247,26 @@ class ProbeOptions:
         int | None,
         option(
             metavar="N",
-            help="Processes that measure.",
+            help="Processes that measure, with the engine ray.",
             unless="1",
+            rich_help_panel=PLACE,
+        ),
+    ] = None
+    gpus_per_worker: Annotated[
+        float | None,
+        option(
+            metavar="X",
+            help="GPUs of every worker of the engine ray, or a share of one.",
+            unless="1 where there are any, else 0",
+            rich_help_panel=PLACE,
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        option(
+            metavar="HOST:PORT",
+            help="The Ray cluster to work on.",
+            unless="one on this machine",
             rich_help_panel=PLACE,
         ),
     ] = None
