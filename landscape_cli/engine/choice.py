@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from landscape_cli.engine.chain import read_chain
 from landscape_cli.engine.check import CheckedSweep
@@ -37,8 +37,8 @@ TRIALS = 3
 """Chunks that are evaluated to try one size: one to warm up, two to be timed."""
 TRIAL_SHARE = 0.25
 """Of the run's points, how many a trial may be worth."""
-MAPPED_LIMIT = 300_000
-"""Parameters up to which points of a model that is no dense chain are stacked on a CPU."""
+SMALL_SECONDS = 2e-3
+"""Seconds a point up to which a model that is no dense chain is tried stacked on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def choose(site: Site, slice_: Slice, request: Request) -> Choice:
     if seconds * request.points < WORTH_SECONDS:
         return Choice("plain", 1, "")
     best, best_seconds = Choice("plain"), seconds
-    for strategy in _candidates(site, slice_):
+    for strategy in _candidates(site, slice_, seconds):
         chunk, taken = _trial(strategy, site, slice_, request)
         if taken < best_seconds * ADVANTAGE:
             best, best_seconds = Choice(strategy.name, chunk), taken
@@ -134,23 +134,21 @@ def _forced(site: Site, slice_: Slice, request: Request) -> Choice:
     return Choice(strategy.name, chunk, reason)
 
 
-def _candidates(site: Site, slice_: Slice) -> Iterator[Strategy]:
+def _candidates(site: Site, slice_: Slice, seconds: float) -> Iterator[Strategy]:
     """Yield the strategies that may be faster than plain, the likeliest first."""
     for strategy in (Compressed(), Stacked(), Graph()):
-        if not strategy.refusal(site, slice_) and _promising(strategy, site):
+        if not strategy.refusal(site, slice_) and _promising(strategy, site, seconds):
             yield strategy
 
 
-def _promising(strategy: Strategy, site: Site) -> bool:
+def _promising(strategy: Strategy, site: Site, seconds: float) -> bool:
     if strategy.name != "stacked" or site.parameters.device.type != "cpu":
         return True
     try:
         read_chain(site.objective)
     except ValueError:
-        # On a CPU stacked convolutions are grouped ones, and large layers keep it busy already.
-        kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-        convolves = any(isinstance(module, kinds) for module in site.objective.model.modules())
-        return not convolves and site.parameters.count <= MAPPED_LIMIT
+        # Other models are stacked under vmap, which pays where operations are too small for a CPU.
+        return seconds <= SMALL_SECONDS
     return True
 
 
