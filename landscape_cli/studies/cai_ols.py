@@ -176,6 +176,8 @@ def _rates(problems: Sequence[Problem], sizes: Sizes) -> list[Claim]:
             observed=f"seen over predicted {agreement}",
             holds=agreement.within(1 - NEAR_ONE, 1 + NEAR_ONE),
             interval=agreement.interval,
+            explanation="The prediction is of the slowest mode alone. Near the best step size "
+            "others are almost as slow, and what is seen before rounding shows is faster.",
         ),
         Claim(
             claim="with BN the rate can be faster",

@@ -120,27 +120,36 @@ def _contests(bench: Workbench) -> list[Contest]:
     return [_contest(bench, protocol) for protocol in PROTOCOLS]
 
 
-def jumps(outcome: Outcome, label: str) -> np.ndarray:
-    """Return how much the held-out accuracy rises at the first decay, one per seed."""
+def around_decay(outcome: Outcome, label: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean held-out accuracy just before and behind the first decay, (seed,) each."""
     contest = outcome.contest
     decay = contest.settings["decay_at"][0]
-    behind = int(np.searchsorted(contest.evaluated, decay, side="right"))
+    place = int(np.searchsorted(contest.evaluated, decay, side="right"))
     values = outcome.accuracies(label)
-    before = values[:, max(0, behind - BEFORE) : behind].mean(axis=1)
-    return np.asarray(values[:, behind : behind + BEFORE].mean(axis=1) - before)
+    before = values[:, max(0, place - BEFORE) : place].mean(axis=1)
+    return before, values[:, place : place + BEFORE].mean(axis=1)
+
+
+def jumps(outcome: Outcome, label: str) -> np.ndarray:
+    """Return how much the held-out accuracy rises at the first decay, one per seed."""
+    before, behind = around_decay(outcome, label)
+    return np.asarray(behind - before)
 
 
 def _jump_claim(outcome: Outcome) -> Claim:
     excess = mean_over_seeds((jumps(outcome, "BN") - jumps(outcome, "BNP")).tolist())
     parts = [f"{label} {jumps(outcome, label).mean():.3f}" for label in outcome.trainings]
+    before = [f"{n} {around_decay(outcome, n)[0].mean():.3f}" for n in ("BN", "BNP")]
+    holds = excess.above(0.0)
     return Claim(
         claim="BNP alone gains less than BN from the decay of the learning rate",
         source=outcome.contest.source,
         expected=f"rise of the accuracy over {BEFORE} evaluations on either side of the first "
         "decay, BN less BNP, above 0",
         observed=f"difference {excess}; {', '.join(parts)}",
-        holds=excess.above(0.0),
+        holds=holds,
         interval=excess.interval,
+        explanation="" if holds else f"Accuracy before the decay: {', '.join(before)}.",
     )
 
 
