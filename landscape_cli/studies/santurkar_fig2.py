@@ -107,9 +107,11 @@ def _follow(bench: Workbench, network: Network, group: list[Trained]) -> list[Ru
     """Probe the activations of one batch along each trajectory, with new noise at each checkpoint.
 
     A run draws noise from its seed, the same at all of its checkpoints; so every checkpoint is a
-    run of its own, and the runs are put together.
+    run of its own, and the runs are put together. All units are followed: which ones a few are
+    would depend on the seed, too.
     """
     followed = []
+    units = bench.choose(smoke=16, laptop=64, paper=512)
     for trained in group:
         batch = first_batch(trained.data, network.probing["batch_size"])
         runs = [
@@ -118,7 +120,7 @@ def _follow(bench: Workbench, network: Network, group: list[Trained]) -> list[Ru
                 trained,
                 at=[path],
                 data=[batch],
-                measures=(MEASURE,),
+                measures=(f"{MEASURE}?bins=64&units={units}",),
                 steps="1:2:1",
                 seed=index,
             )

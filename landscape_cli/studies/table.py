@@ -39,8 +39,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def render_table(studies: Iterable[Mapping[str, Any]]) -> str:
-    """Return the claims of studies as Markdown: a heading and a table for each."""
-    return "\n".join(_section(study) for study in studies)
+    """Return the claims of studies as Markdown: counts, then a heading and a table for each."""
+    told = list(studies)
+    return "\n".join([_counts(told), *map(_section, told)])
+
+
+def _counts(studies: Iterable[Mapping[str, Any]]) -> str:
+    lines = [f"| study | {' | '.join(VERDICTS.values())} |", "|---|--:|--:|--:|"]
+    for study in studies:
+        holds = [claim["holds"] for claim in study["claims"]]
+        counts = [str(sum(one is verdict for one in holds)) for verdict in VERDICTS]
+        lines.append(f"| `{study['study']}` | {' | '.join(counts)} |")
+    return "\n".join([*lines, ""])
 
 
 def _section(study: Mapping[str, Any]) -> str:

@@ -32,6 +32,8 @@ def test_studies_come_in_their_order_with_a_row_for_each_claim(tmp_path) -> None
     write(tmp_path / "a", "santurkar-fig4", [{**CLAIM, "holds": False}, undecided])
     text = render_table(read_claims(tmp_path))
     assert text.index("`santurkar-fig1`") < text.index("`santurkar-fig4`")
+    assert "| `santurkar-fig1` | 1 | 0 | 0 |" in text
+    assert "| `santurkar-fig4` | 0 | 1 | 1 |" in text
     rows = [line for line in text.splitlines() if line.endswith("** |")]
     assert [row.rsplit("**", 2)[1] for row in rows] == ["holds", "does not hold", "undecided"]
     assert rows[0].startswith(
