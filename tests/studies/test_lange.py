@@ -80,6 +80,7 @@ def test_residual_networks_have_the_settings_of_appendix_b(contests) -> None:
     assert combined["cifar100"].settings["weight_decay"] == 2e-4
     assert "init_scale=0.1" in combined["cifar10"].style
     assert "init_scale=0.4" in combined["cifar100"].style
+    assert "init_scale=0.1" in left.methods[2].style
     assert "classes=100&preactivation=True" in right.model
     assert all("augment=True" in contest.data[0] for contest in sixth.values())
     assert not any("augment" in contest.data[1] for contest in sixth.values())
