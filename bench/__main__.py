@@ -87,7 +87,7 @@ def _gradient_line(case: Case, options: argparse.Namespace, found: report.CaseRe
         }
         found.gradient_line = interleave(contenders, options.rounds, options.clock)
         found.strategy = _name(run)
-    work, peak = limits.flops_per_point(case), limits.peak_flops(case)
+    work, peak = limits.flops_per_point(case), limits.peak_flops(case, options.clock)
     times = (found.gradient_line[name].median for name in ("by hand", "landscape"))
     hand, own = (work / seconds / peak for seconds in times)
     found.machine_share = (hand, own)
