@@ -76,7 +76,7 @@ def probe(
         CheckpointError: If no checkpoint can be read, or none fits.
         MeasurementError: If nothing could be measured.
 
-    Example:
+    Examples:
         >>> import torch, landscape_cli as landscape
         >>> model = torch.nn.Linear(3, 1)
         >>> data = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.randn(8, 1))

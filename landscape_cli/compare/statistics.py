@@ -43,7 +43,7 @@ def block_length(series: np.ndarray) -> int:
     Reference:
         Politis and White (2004), §3.2, with the correction of Patton et al. (2009).
 
-    Example:
+    Examples:
         >>> block_length(np.random.default_rng(0).standard_normal(64))
         8
     """
@@ -179,7 +179,7 @@ def difference_interval(
 def student_quantile(probability: float, freedom: float) -> float:
     """Return the quantile of Student's t for a probability over a half.
 
-    Example:
+    Examples:
         >>> round(student_quantile(0.975, 10), 3)
         2.228
     """

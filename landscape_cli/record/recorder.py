@@ -55,7 +55,7 @@ class Recorder:
     Raises:
         SpecError: If the folder holds a recording, or an argument cannot be meant.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> model = nn.Linear(2, 1)
         >>> with Recorder(tempfile.mkdtemp(), every=2) as recorder:
