@@ -28,6 +28,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml) | 
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
 	  --editable . $(foreach plugin,$(PLUGINS),--editable $(plugin))
+	$(BIN)/python -m pip install --quiet --no-deps --group peers
 	@touch $@
 
 demo: setup
