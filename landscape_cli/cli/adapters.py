@@ -38,7 +38,13 @@ def adapters(
         output.write_json([_described(plugin, kind_of[plugin.group]) for plugin in checked])
         return
     rows = [
-        (kind_of[plugin.group], plugin.name, plugin.distribution, plugin.version, _state(plugin))
+        (
+            kind_of[plugin.group],
+            plugin.name,
+            plugin.distribution,
+            plugin.version,
+            _state(plugin, fine="ok" if check else "not tried"),
+        )
         for plugin in checked
     ]
     rows += [("measure", name, "landscape-cli", "", "in every probe") for name in BASIC]
@@ -52,7 +58,7 @@ def _described(plugin: Plugin, kind: str) -> dict[str, Any]:
     return {"kind": kind, **asdict(plugin), "usable": not (plugin.error or plugin.shadowed_by)}
 
 
-def _state(plugin: Plugin) -> str:
+def _state(plugin: Plugin, *, fine: str) -> str:
     if plugin.shadowed_by:
         return f"not used: {plugin.shadowed_by} has the name"
-    return "broken, see below" if plugin.error else "ok"
+    return "broken, see below" if plugin.error else fine

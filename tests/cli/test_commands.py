@@ -271,7 +271,7 @@ def test_an_interrupted_training_says_what_is_kept(landscape, place, monkeypatch
 def test_adapters_lists_what_is_installed(landscape) -> None:
     answer = landscape("adapters", "--no-check")
     assert answer.code == 0
-    for text in ("sample", "npz", "landscape-cli", "loss_range"):
+    for text in ("sample", "npz", "landscape-cli", "loss_range", "not tried"):
         assert text in answer.out
     listed = landscape("adapters", "--no-check", "--json").json
     assert ("model", "sample") in [(item["kind"], item["name"]) for item in listed]
