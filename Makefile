@@ -24,7 +24,7 @@ $(BIN)/python:
 
 # The stamp is younger than everything that decides what is installed. The dependency group `dev`
 # needs pip 25.1.
-$(STAMP): pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml) | $(BIN)/python
+$(STAMP): Makefile pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
 	  --editable . $(foreach plugin,$(PLUGINS),--editable $(plugin))
