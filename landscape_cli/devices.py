@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -14,24 +14,71 @@ from landscape_cli.errors import SpecError
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device called `name`; ``auto`` is the first GPU, else the CPU.
+    """Return the device called `name`; ``auto`` is a GPU, else the CPU; GPUs get their number.
 
     Raises:
         SpecError: If there is no such device here.
     """
+    if "," in name:
+        first = name.partition(",")[0]
+        raise SpecError("one device is needed", seen=name, hint=f"--device {first}")
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
         raise SpecError("no such device", seen=name, hint="auto, cpu, cuda, cuda:1, …") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise SpecError(
-            "there is no such GPU here",
-            seen=f"{name}; {torch.cuda.device_count()} GPUs",
-            hint="--device cpu",
+    if device.type != "cuda":
+        return device
+    _check_gpus(name, (device.index or 0) + 1, hint="--device cpu")
+    return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
+
+
+def _check_gpus(name: str, count: int, *, hint: str) -> None:
+    """Check that there are so many GPUs."""
+    there = torch.cuda.device_count()
+    if count > there:
+        raise SpecError("there is no such GPU here", seen=f"{name}; {there} GPUs", hint=hint)
+
+
+def choose_devices(names: Sequence[str], count: int) -> tuple[torch.device, ...]:
+    """Return the device of each of `count` processes on this machine.
+
+    A device that is named is the device of all; several are dealt out in turn. ``cuda`` stands
+    for as many GPUs as there are processes, and so does ``auto`` where there are any.
+
+    Args:
+        names: as in `--device`, one or several.
+        count: how many processes, no fewer than names.
+
+    Raises:
+        SpecError: If there is no such device here, or there are not so many.
+
+    Example:
+        >>> choose_devices(["cpu"], 2)
+        (device(type='cpu'), device(type='cpu'))
+    """
+    first = names[0]
+    if count == 1:
+        return (choose_device(first),)
+    if first == "cuda" or (first == "auto" and torch.cuda.is_available()):
+        _check_gpus(
+            f"--device {first}, {count} workers",
+            count,
+            hint=f"--device {','.join(['cuda:0'] * count)} lets them share one",
         )
-    return device
+        return tuple(torch.device("cuda", index) for index in range(count))
+    return tuple(choose_device(names[index % len(names)]) for index in range(count))
+
+
+def present(device: torch.device) -> AbstractContextManager[object]:
+    """Make a GPU the present one, for what asks for ``cuda`` without a number."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def describe_devices(devices: Sequence[torch.device]) -> str:
+    """Return the names of several devices, each once; `plan.device_kinds` reads them."""
+    return ", ".join(dict.fromkeys(map(describe_device, devices)))
 
 
 def describe_device(device: torch.device) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -124,6 +125,16 @@ class Plan:
 
 def _field(values: Mapping[str, Any]) -> Field:
     return Field(**{**values, "dims": tuple(values["dims"])})
+
+
+def device_kinds(text: str) -> frozenset[str]:
+    """Return what numbers depend on of the devices that a run records: which, not which of them.
+
+    Example:
+        >>> sorted(device_kinds("cuda:0 NVIDIA A, cuda:1 NVIDIA A"))
+        ['cuda NVIDIA A']
+    """
+    return frozenset(re.sub(r"^(\w+):\d+", r"\1", name) for name in text.split(", "))
 
 
 def timestamp() -> str:

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from landscape_cli import batches, checkpoints, losses, store
 from landscape_cli.checkpoints.contract import UNKNOWN_STEP, CheckpointInfo
-from landscape_cli.devices import choose_device, describe_device, deterministic, place_model
+from landscape_cli.devices import (
+    choose_device,
+    choose_devices,
+    describe_devices,
+    deterministic,
+    place_model,
+    present,
+)
 from landscape_cli.engine import local
 from landscape_cli.engine.tasks import UNIT_POINTS
 from landscape_cli.engine.worker import Equipment, Worker
@@ -32,7 +39,7 @@ from landscape_cli.plan import Plan, PlannedCheckpoint, command_line, timestamp,
 from landscape_cli.progress import Progress, Silent
 from landscape_cli.runs import Run
 from landscape_cli.specs import ProbeSpec
-from landscape_cli.threads import limited
+from landscape_cli.threads import limited, shared
 from landscape_cli.units import UnitKey, UnitResult
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import Dataset
 
-    from landscape_cli.engine.ray import Cluster
+    from landscape_cli.engine.crew import Crew, Transport
 
 
 def probe(
@@ -156,7 +163,7 @@ class Preparation:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.spec = request.spec
-        self.distributed = self.spec.engine == "ray"
+        self.distributed = self.spec.engine == "ray" or self.spec.processes > 1
         self._stack = ExitStack()
 
     def __enter__(self) -> Preparation:
@@ -170,11 +177,18 @@ class Preparation:
 
     def _prepare(self, stack: ExitStack) -> None:
         self.infos = self._find()
+        self.devices = self._choose_devices()
         # Where others measure, what is built here only serves to plan.
-        device = choose_device("cpu" if self.distributed else self.spec.device)
+        device = choose_device("cpu") if self.distributed else self.devices[0]
         self.equipment = _equip(stack, self.request, device, self._draw)
         self.model, self.measures = self.equipment.model, self.equipment.measures
-        self.plan = self._plan(self.equipment.sample, device)
+        self.plan = self._plan(self.equipment.sample)
+
+    def _choose_devices(self) -> tuple[torch.device, ...]:
+        """Return where this machine measures; a cluster says so itself, later."""
+        if self.spec.engine == "ray":
+            return (choose_device("cpu"),)
+        return choose_devices(self.spec.devices, self.spec.processes)
 
     def _draw(self) -> batches.Sample:
         spec = self.spec
@@ -190,7 +204,7 @@ class Preparation:
         data = self.request.data
         return _build_data(self.spec.data) if data is None else data
 
-    def _plan(self, sample: batches.Sample, device: Any) -> Plan:
+    def _plan(self, sample: batches.Sample) -> Plan:
         spec = self.spec
         kinds = spec.direction_specs()
         unscaled = [label for kind in kinds if not kind.scaled for label in kind.labels()]
@@ -202,7 +216,7 @@ class Preparation:
             step_multiples=tuple(spec.step_grid().multiples().tolist()),
             measures={name: dict(measure.fields) for name, measure in self.measures.items()},
             provenance={
-                "device": describe_device(device),
+                "device": describe_devices(self.devices),
                 "dtype": spec.dtype,
                 "seed": spec.seed,
                 "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
@@ -254,6 +268,7 @@ def _equip(
     spec = request.spec
     measures = registered.resolve(spec.measures)
     stack.enter_context(deterministic(allow_tf32=spec.allow_tf32))
+    stack.enter_context(present(device))
     live = request.model is not None
     model = _build_model(spec.model) if request.model is None else request.model
     model = stack.enter_context(place_model(model, device, spec.dtype, live=live))
@@ -308,9 +323,10 @@ def _measure(
     with ExitStack() as stack:
         run: Engine = partial(_measure_here, prepared)
         if prepared.distributed:
-            cluster = stack.enter_context(_cluster(prepared, progress))
-            plan = replace(plan, provenance={**plan.provenance, "device": cluster.device})
-            run = cluster.run
+            crew = stack.enter_context(_crew(prepared, progress))
+            run = crew.run
+            if prepared.spec.engine == "ray":
+                plan = replace(plan, provenance={**plan.provenance, "device": crew.device})
         ledger = stack.enter_context(Ledger(plan.to_header(), target, overwrite=overwrite))
         for notice in (*ledger.notices, *plan.provenance["batch_notices"]):
             progress.notice(notice)
@@ -353,8 +369,6 @@ def _measure_here(
 
     Results repeat bit for bit at a fixed number of threads, so the number is kept with them.
     """
-    if prepared.spec.workers > 1:
-        progress.notice("the local engine is one process: --engine ray takes several workers")
     with Worker(plan, prepared.equipment) as worker:
         threads = next((key.stop for key in finished if key.kind == "threads"), 0)
         if not threads:
@@ -366,14 +380,30 @@ def _measure_here(
             )
 
 
-def _cluster(prepared: Preparation, progress: Progress) -> Cluster:
-    """Return the cluster that a run asks for; its workers get the batches and not the data."""
-    from landscape_cli.engine.ray import Cluster
+def _crew(prepared: Preparation, progress: Progress) -> Crew:
+    """Return the workers that a run asks for; they get the batches and not the data."""
+    from landscape_cli.engine.crew import Crew
+    from landscape_cli.sending import pack
 
-    request = replace(prepared.request, data=None)
-    sample = prepared.equipment.sample
-    opener = partial(open_worker, request=request, plan=prepared.plan, sample=sample)
-    return Cluster(prepared.spec, opener, progress)
+    model = None if prepared.request.model is None else prepared.model
+    opener = partial(
+        open_worker,
+        request=replace(prepared.request, model=model, data=None),
+        plan=prepared.plan,
+        sample=prepared.equipment.sample,
+    )
+    return Crew(_transport(prepared, pack(opener)), progress)
+
+
+def _transport(prepared: Preparation, opener: bytes) -> Transport:
+    if prepared.spec.engine == "ray":
+        from landscape_cli.engine.ray import Cluster
+
+        return Cluster(prepared.spec, opener)
+    from landscape_cli.engine.processes import Processes
+
+    devices = [str(device) for device in prepared.devices]
+    return Processes(devices, opener, threads=shared(len(devices)))
 
 
 def _defeat(failed: UnitResult) -> MeasurementError:

@@ -24,8 +24,10 @@ Spacing = Literal["log", "lin"]
 _ADAPTER_NAME = re.compile(r"[A-Za-z_][\w-]+")
 """What is an adapter before ``:FILE.py:NAME``; a path has a dot or a slash, a drive one letter."""
 STRATEGIES = ("plain", "stacked", "compressed", "graph", "compiled")
-PLACEMENT = ("engine", "workers", "gpus_per_worker", "address")
-"""Settings that say where a run is measured and decide none of its numbers."""
+PLACEMENT = ("engine", "workers", "gpus_per_worker", "address", "device")
+"""Settings that say where a run is measured; of them only the kind of device decides numbers."""
+MOST_PROCESSES = 256
+"""Workers that one machine may be asked for; more is a slip of the finger."""
 LOSSES = ("cross-entropy", "mse", "sse", "l1", "bce", "nll", "model")
 
 
@@ -316,7 +318,54 @@ class ProbeSpec:
 
             PlaneSpec.parse(self.plane, self.plane_steps)
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that are named, ``cuda:0,cuda:1`` being two."""
+        return tuple(name.strip() for name in self.device.split(","))
+
+    @property
+    def processes(self) -> int:
+        """How many processes measure: one for each device, or as many as `workers` says."""
+        return max(self.workers, len(self.devices))
+
+    def _check_devices(self) -> None:
+        names = self.devices
+        if len(names) == 1:
+            return
+        if "" in names:
+            raise SpecError(
+                "a device in the list has no name", seen=repr(self.device), hint="cuda:0,cuda:1"
+            )
+        kinds = {name.partition(":")[0] for name in names}
+        if kinds & {"auto"} or "cuda" in names:
+            raise SpecError(
+                "a list of devices names each of them",
+                seen=self.device,
+                hint="--device cuda:0,cuda:1, or --device cuda --workers 2",
+            )
+        if len(kinds) > 1:
+            raise SpecError(
+                "devices of several kinds do not round alike",
+                seen=self.device,
+                hint="--device cuda:0,cuda:1, or --device cpu --workers 2",
+            )
+        if self.engine != "local":
+            raise SpecError(
+                "a list of devices is for the engine local",
+                seen=f"--device {self.device}, --engine {self.engine}",
+                hint="--workers 2 --gpus-per-worker 1, or --engine local",
+            )
+        if 1 < self.workers < len(names):
+            raise SpecError(
+                "there are fewer workers than devices",
+                seen=f"--workers {self.workers}, --device {self.device}",
+                hint="leave --workers out: one for every device",
+            )
+
     def _check_placement(self) -> None:
+        self._check_devices()
+        if self.engine == "local":
+            _check_range("workers", self.processes, 1, MOST_PROCESSES)
         gpus = self.gpus_per_worker
         if gpus is not None and not 0 <= gpus <= 64:
             raise SpecError(
@@ -334,10 +383,10 @@ class ProbeSpec:
             )
 
     def here(self) -> ProbeSpec:
-        """Return the same settings, to be measured in this process."""
+        """Return the same settings, to be measured in this process, on the first device."""
         fields = {item.name: item.default for item in dataclasses.fields(self)}
         placement: dict[str, Any] = {name: fields[name] for name in PLACEMENT}
-        return dataclasses.replace(self, **placement)
+        return dataclasses.replace(self, **{**placement, "device": self.devices[0]})
 
     def step_grid(self) -> StepGrid:
         """Return the parsed steps; those that a refined line starts from."""

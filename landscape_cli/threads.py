@@ -40,6 +40,15 @@ def _seconds(evaluate: Callable[[], object]) -> float:
     return min(taken)
 
 
+def shared(processes: int) -> int:
+    """Return how many threads each of several processes may compute with: its share of the cores.
+
+    A number in ``OMP_NUM_THREADS`` is of every process, and taken as it is.
+    """
+    most = torch.get_num_threads()
+    return most if "OMP_NUM_THREADS" in os.environ else max(1, most // processes)
+
+
 @contextmanager
 def limited(count: int) -> Iterator[None]:
     """Compute with `count` threads, and put the number back."""

@@ -17,7 +17,7 @@ from landscape_cli.engine.choice import Choice, find_strategy
 from landscape_cli.engine.strategy import COLUMNS
 from landscape_cli.engine.worker import Worker
 from landscape_cli.errors import SpecError, StoreError
-from landscape_cli.plan import Plan
+from landscape_cli.plan import Plan, device_kinds
 from landscape_cli.points import point_arrays
 from landscape_cli.probing import Preparation, Request
 from landscape_cli.progress import Progress, Silent
@@ -271,7 +271,7 @@ class _Again:
         for name, what in {**names, "device": "device"}.items():
             recorded = str(self.run.attributes.get(name, ""))
             present = str(self.present.provenance[name])
-            if recorded != present:
+            if recorded != present and not _is_same_kind(what, recorded, present):
                 yield Difference(what, recorded, present)
         yield from self._versions()
 
@@ -315,6 +315,11 @@ class _Again:
         scale = max(recorded, abs(base) if math.isfinite(base) else 0.0)
         moved = float(self.run["distance"][place])
         return self.relative * scale + floor * (moved if math.isfinite(moved) else 0.0)
+
+
+def _is_same_kind(what: str, recorded: str, present: str) -> bool:
+    """Whether a device is another one of those that the run was measured on."""
+    return what == "device" and device_kinds(present) <= device_kinds(recorded)
 
 
 def _read_mapping(text: object) -> Mapping[str, Any]:

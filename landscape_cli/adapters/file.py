@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
+import operator
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -73,6 +74,33 @@ def load(address: str, what: str) -> Callable[..., Any]:
         seen=", ".join(own) or "(no functions)",
         hint=f"--{what} {path}:{close[0]}",
     )
+
+
+def home_of(module: str) -> tuple[str, str] | None:
+    """Return where a module is that only a user's file makes known, None for all others.
+
+    Args:
+        module: its name.
+
+    Returns:
+        The path of the file, or the folder of the file next to which it lies and its name.
+    """
+    for path, (_, loaded) in _loaded.items():
+        if loaded.__name__ == module:
+            return str(path), ""
+    for folder, modules in _siblings.items():
+        if module in modules:
+            return str(folder), module
+    return None
+
+
+def find(home: tuple[str, str], name: str) -> Any:
+    """Return what has the dotted name in a module; `home` is what `home_of` said elsewhere."""
+    path, module = Path(home[0]), home[1]
+    if not module:
+        return operator.attrgetter(name)(_module(path, "data"))
+    with _beside(path):
+        return operator.attrgetter(name)(importlib.import_module(module))
 
 
 def _split(address: str, what: str) -> tuple[Path, str]:

@@ -33,11 +33,13 @@ class Place:
         device: as in `--device`.
         folder: what relative paths are relative to.
         imports: where Python looks for modules, for those of objects that were sent.
+        threads: how many it may compute with; 0 for as many as there are.
     """
 
     device: str
     folder: str
     imports: tuple[str, ...] = ()
+    threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class Station:
         if Path(place.folder).is_dir():
             os.chdir(place.folder)
         sys.path.extend(path for path in place.imports if path not in sys.path)
+        if place.threads:
+            torch.set_num_threads(place.threads)
         opener = _unpack(self._opener)
         self._opener = b""
         self._worker = self._stack.enter_context(opener(place.device))

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from landscape_cli.errors import StoreError
+from landscape_cli.plan import device_kinds
 from landscape_cli.specs import PLACEMENT
 
 FREE = frozenset({"created", "command", *(f"settings.{name}" for name in PLACEMENT)})
 """What may change on a resume: when and where a run is measured, not what."""
+DEVICE = "provenance.device"
+"""What may change as far as it goes on with a kind of device that the run was begun on."""
 
 _SHOWN = 3
 _ABSENT = object()
@@ -36,7 +39,7 @@ def check_same(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 def find_differences(recorded: Any, now: Any, where: str = "") -> Iterator[str]:
     """Yield one line for every value of two JSON documents that differs, by its dotted path."""
-    if where in FREE:
+    if where in FREE or (where == DEVICE and _is_same_kind(recorded, now)):
         return
     if isinstance(recorded, dict) and isinstance(now, dict):
         for name in dict.fromkeys([*recorded, *now]):
@@ -50,6 +53,10 @@ def find_differences(recorded: Any, now: Any, where: str = "") -> Iterator[str]:
             yield from find_differences(old, new, f"{where}[{index}]")
     elif _text(recorded) != _text(now):
         yield f"{where} was {_text(recorded):.60}, is {_text(now):.60}"
+
+
+def _is_same_kind(recorded: Any, now: Any) -> bool:
+    return device_kinds(str(now)) <= device_kinds(str(recorded))
 
 
 def _text(value: Any) -> str:

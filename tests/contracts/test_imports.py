@@ -38,7 +38,7 @@ LAYERS = (
     ("engine",),
     ("journal", "assembly", "store", "ledger"),
     ("compare", "figures"),
-    ("probing", "record", "training"),
+    ("probing", "record", "training", "sending"),
     ("studies", "demo", "doctor", "verify"),
     ("cli",),
 )

@@ -366,9 +366,3 @@ def test_without_ray_the_extra_is_named(place: Place, monkeypatch: pytest.Monkey
 def test_a_placement_that_cannot_be_meant_is_refused(settings: dict, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         landscape.probe("nothing", model="a:b", data="a:b", **settings)
-
-
-def test_several_workers_of_the_local_engine_are_remarked_upon(place: Place) -> None:
-    progress = Watching()
-    landscape.probe(place.folder / "steps", **place.settings, workers=2, progress=progress)
-    assert any("--engine ray takes several workers" in text for text in progress.notices)
