@@ -99,11 +99,14 @@ class Batch:
         inputs = dict(named) if whole else {k: v for k, v in named.items() if k != target_name}
         return _split_named(raw, inputs, target, model, size)
 
-    def permuted(self, order: Tensor, model: nn.Module, *, whole: bool) -> Batch | None:
-        """Return the batch with its samples in another order; None where it has no such order."""
+    @property
+    def has_order(self) -> bool:
+        """Whether every tensor has the samples on its first axis."""
         tensors = tensors_in(self.raw)
-        if not tensors or any(t.dim() == 0 or t.shape[0] != self.size for t in tensors):
-            return None
+        return bool(tensors) and all(t.dim() > 0 and t.shape[0] == self.size for t in tensors)
+
+    def permuted(self, order: Tensor, model: nn.Module, *, whole: bool) -> Batch:
+        """Return the batch with its samples in another order; only where it `has_order`."""
         return Batch.split(
             map_tensors(self.raw, lambda t: t[order.to(t.device)]), model, whole=whole
         )

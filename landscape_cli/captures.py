@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from landscape_cli.derivatives import twice_differentiable
 from landscape_cli.design import MATRIX_ELEMENTS, matrix_elements
 from landscape_cli.layers import ROOT, affine_layers
-from landscape_cli.objective import Objective, twice_differentiable
+from landscape_cli.objective import Objective
 
 
 @dataclass(frozen=True)

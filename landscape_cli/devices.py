@@ -103,15 +103,21 @@ def deterministic(*, allow_tf32: bool = False) -> Iterator[None]:
 
 @contextmanager
 def place_model(
-    model: nn.Module, device: torch.device, dtype: str, *, live: bool
+    model: nn.Module, device: torch.device, dtype: str, *, live: bool, loads: bool = True
 ) -> Iterator[nn.Module]:
     """Yield the model on its device in its type; a live one is itself, or a copy, and comes back.
+
+    A live model that is itself is put back from a copy of its state where checkpoints are loaded
+    into it. Where it is measured as it stands, whoever moves θ and the buffers has their values
+    and puts them back, and only what does not train is kept here, which a forward pass may
+    write to all the same (the slow copy of a momentum encoder, an embedding with a largest norm).
 
     Args:
         model: freshly built, or somebody's own (`live`).
         device: where to compute.
         dtype: name of the floating type to compute in.
         live: whether the module belongs to the caller.
+        loads: whether checkpoints are loaded into the model.
     """
     wanted = getattr(torch, dtype)
     if not live:
@@ -120,10 +126,18 @@ def place_model(
     if any(p.device != device or p.dtype != wanted for p in model.parameters()):
         yield copy.deepcopy(model).to(device=device, dtype=wanted)
         return
-    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    tensors = _state_of(model) if loads else [p for p in model.parameters() if not p.requires_grad]
+    kept = [(tensor, tensor.data, tensor.detach().clone()) for tensor in tensors]
     try:
         yield model
     finally:
-        with torch.no_grad():
-            for name, value in model.state_dict().items():
-                value.copy_(state[name])
+        for tensor, data, values in kept:
+            data.copy_(values)
+            if isinstance(tensor, nn.Parameter):
+                tensor.data = data
+
+
+def _state_of(model: nn.Module) -> list[torch.Tensor]:
+    """Return what PyTorch saves of a model, tied tensors once."""
+    state = model.state_dict(keep_vars=True).values()
+    return list({id(value): value for value in state if isinstance(value, torch.Tensor)}.values())

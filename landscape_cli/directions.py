@@ -52,12 +52,14 @@ def random_filter_at(parameters: Parameters, seed: int, draw: int, index: int) -
 
 
 def _filter_normalised(direction: Tensor, weight: Tensor) -> Tensor:
+    """Return the direction with the norms of the weights; what it was may be written over."""
     if weight.dim() < 2:
         return torch.zeros_like(direction)
     axes = tuple(range(1, weight.dim()))
     wanted = torch.linalg.vector_norm(weight.double(), dim=axes, keepdim=True)
-    present = torch.linalg.vector_norm(direction.double(), dim=axes, keepdim=True)
-    return _like(direction.double() * (wanted / present), weight)
+    wide = direction.double()
+    present = torch.linalg.vector_norm(wide, dim=axes, keepdim=True)
+    return _like(wide.mul_(wanted / present), weight)
 
 
 def eigenvector(objective: Objective, index: int, seed: int) -> list[Tensor]:
@@ -93,6 +95,14 @@ def scaled_to(direction: Tensors, length: float) -> list[Tensor]:
     """Return the direction at norm `length`; a zero direction stays zero."""
     present = norm(direction)
     return scaled(direction, length / present if present else 0.0)
+
+
+def rescaled(direction: list[Tensor], length: float) -> list[Tensor]:
+    """Scale the direction to norm `length` in its own memory, and return it."""
+    present = norm(direction)
+    for tensor in direction:
+        tensor.mul_(length / present if present else 0.0)
+    return direction
 
 
 def towards(parameters: Parameters, target: Sequence[Tensor]) -> list[Tensor]:

@@ -180,20 +180,12 @@ class _Examination:
         return Finding("values", "problem", text, advice)
 
     def _determinism(self) -> Finding:
-        """Evaluate twice more and compare with the first time, bit for bit."""
-        import torch
-
-        losses, gradients = [], []
-        for _ in range(2):
-            loss, gradient = self._objective.value_and_gradient()
-            losses.append(float(loss))
-            gradients.append(gradient)
-        same = all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
-        if same and losses[0] == losses[1]:
+        """Evaluate twice more and compare with the first time, number by number."""
+        site = self._site
+        again = [self._objective.value_and_change(site.gradient) for _ in range(2)]
+        change = max(float(squared.sqrt()) for _, squared in again) / (site.gradient_norm or 1.0)
+        if change == 0 and all(float(loss) == site.base_loss for loss, _ in again):
             return Finding("determinism", "good", "two evaluations agree bit for bit")
-        from landscape_cli.parameters import squared_difference
-
-        change = float(squared_difference(*gradients).sqrt()) / (self._site.gradient_norm or 1.0)
         return Finding(
             "determinism",
             "problem",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -12,10 +12,26 @@ from torch import Tensor, nn
 
 from landscape_cli import norm_layers, randomness
 from landscape_cli.batches import Batch
+from landscape_cli.buffers import Buffers
+from landscape_cli.derivatives import (
+    Reduction,
+    Sum,
+    gradients,
+    handed_over,
+    hessian_product,
+    set_aside,
+    twice_differentiable,
+)
 from landscape_cli.errors import LandscapeError, MeasurementError
 from landscape_cli.losses import Loss
-from landscape_cli.parameters import Parameters, Tensors, inner_product
+from landscape_cli.parameters import Parameters, Tensors, inner_product, squared_difference
 from landscape_cli.specs import NormMode
+
+STREAMED = 20_000_000
+"""Parameters from which gradients are reduced, and added up, one tensor at a time."""
+
+Change = Callable[[int, Batch], Batch]
+"""Makes another batch of the one at an index."""
 
 
 class Tap(Protocol):
@@ -38,7 +54,7 @@ class Objective:
     """The sample-weighted mean loss L over fixed batches, as a function of the model's θ.
 
     L(θ) = Σⱼ total(batch j) ÷ Σⱼ terms(batch j). Inside ``with objective:`` the model is in the
-    norm mode's state; on leaving, mode flags, buffers and the caller's random state are what
+    norm mode's state; on leaving, mode flags, buffers, θ and the caller's random state are what
     they were, bit for bit, whatever happened in between.
 
     Args:
@@ -79,7 +95,7 @@ class Objective:
         self.draws_random = False
         self.unreached: tuple[str, ...] = ()
         self._seeds = [randomness.derived_seed(seed, "forward", j) for j in range(len(batches))]
-        self._buffers = _Buffers(model)
+        self._buffers = Buffers(model)
         self._frozen: norm_layers.FrozenStatistics | None = None
         self._opened: ExitStack | None = None
 
@@ -92,6 +108,24 @@ class Objective:
         finally:
             self.call = before
 
+    def replica(self) -> Objective:
+        """Return an open objective like this one on a copy of the model, θ₀ and batches shared.
+
+        It may be evaluated in another thread, and is not closed: nothing but the copy changes.
+        What the forward pass draws or changes by itself must be nothing.
+        """
+        model, frozen = copy.deepcopy((self.model, self._frozen))
+        replica = copy.copy(self)
+        vars(replica).update(
+            model=model,
+            call=model,
+            parameters=Parameters(model, origin=self.parameters.origin),
+            _buffers=Buffers(model),
+            _frozen=frozen,
+            _opened=None,
+        )
+        return replica
+
     @property
     def divisor(self) -> int:
         """What totals are divided by: the number of terms, or 1 for a summed loss."""
@@ -99,6 +133,8 @@ class Objective:
 
     def __enter__(self) -> Objective:
         with ExitStack() as stack:
+            # Once more than is needed, for whoever interrupts the program while θ is put back.
+            stack.callback(self.parameters.restore)
             stack.enter_context(randomness.preserved())
             stack.callback(self._buffers.restore)
             stack.enter_context(_training_flags(self.model))
@@ -164,35 +200,51 @@ class Objective:
         """Return the summed loss of any batch at the model's present θ; float64, shape ()."""
         return self._total(0, batch)
 
-    def value_and_reduction(self, reduce: Callable[[int, Tensor | None], None]) -> Tensor:
+    def value_and_reduction(self, reduce: Reduction, *, change: Change | None = None) -> Tensor:
         """Return L(θ), and hand ∇L to `reduce` a tensor at a time, so that it is never whole.
 
         `reduce` is called once for the position of every tensor of θ, with None where the loss
-        does not reach. Only for a single batch: several would have to be added up first.
+        does not reach. Several batches have to be added up first, in one copy of θ, of which
+        every tensor is let go as it is handed on.
+
+        Args:
+            reduce: takes the tensors of ∇L.
+            change: makes another batch of the one at an index, to be evaluated in its place.
         """
-        (batch,) = self.batches
-        tensors = self.parameters.tensors
-        waiting = set(range(len(tensors)))
+        value = torch.zeros((), dtype=torch.float64, device=self.parameters.device)
+        tensors, last = self.parameters.tensors, len(self.batches) - 1
+        with set_aside(tensors):
+            for index in range(last + 1):
+                with handed_over(tensors, reduce) if index == last else nullcontext():
+                    value = value + self._backward(index, change).to(value.device)
+        return value
 
-        def receive(position: int, tensor: Tensor) -> None:
-            gradient, tensor.grad = tensor.grad, None
-            waiting.discard(position)
-            reduce(position, gradient)
-
-        with ExitStack() as stack:
-            stack.enter_context(_set_aside(tensors))
-            for position, tensor in enumerate(tensors):
-                hook = tensor.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                    partial(receive, position)
-                )
-                stack.callback(hook.remove)
-            with self.still(0), torch.enable_grad():
-                value = self._total(0, batch) / self.divisor
+    def _backward(self, index: int, change: Change | None) -> Tensor:
+        """Accumulate the batch's share of ∇L in the tensors of θ, and return that of L."""
+        with self.still(index) as batch, torch.enable_grad():
+            value = self._total(index, change(index, batch) if change else batch) / self.divisor
             if value.requires_grad:
-                torch.autograd.backward(value, inputs=list(tensors))
-        for position in sorted(waiting):
-            reduce(position, None)
+                torch.autograd.backward(value, inputs=list(self.parameters.tensors))
         return value.detach()
+
+    def value_and_change(
+        self, reference: Tensors, *, change: Change | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return L(θ) and ‖∇L(θ) − r‖₂², both float64 of shape (); ∇L is never whole.
+
+        Args:
+            reference: r, shaped as the parameters.
+            change: as for `value_and_reduction`.
+        """
+        squared = torch.zeros((), dtype=torch.float64, device=self.parameters.device)
+
+        def reduce(position: int, gradient: Tensor | None) -> None:
+            r = reference[position]
+            part = torch.zeros_like(r) if gradient is None else gradient
+            squared.add_(squared_difference([part], [r]).to(squared.device))
+
+        value = self.value_and_reduction(reduce, change=change)
+        return value, squared
 
     def _total(
         self, index: int, batch: Batch | None = None, call: Callable[..., Any] | None = None
@@ -224,140 +276,76 @@ class Objective:
 
         A parameter that the loss does not reach has a zero gradient.
         """
-        return self._accumulate(self.batches, tap)
+        large = self.parameters.count >= STREAMED
+        if large and tap is None and len(self.batches) > 1:
+            value, found = self._collect()
+        else:
+            value, found = self._accumulate(tap)
+        tensors, names = self.parameters.tensors, self.parameters.names
+        self.unreached = tuple(name for name, g in zip(names, found, strict=True) if g is None)
+        pairs = zip(tensors, found, strict=True)
+        return value, [torch.zeros_like(p) if g is None else g for p, g in pairs]
 
-    def value_and_gradient_of(self, batches: Sequence[Batch]) -> tuple[Tensor, list[Tensor]]:
-        """Return L and ∇L with other batches in the places of the objective's own."""
-        return self._accumulate(batches, None)
-
-    def _accumulate(self, batches: Sequence[Batch], tap: Tap | None) -> tuple[Tensor, list[Tensor]]:
-        tensors = self.parameters.tensors
+    def _accumulate(self, tap: Tap | None) -> tuple[Tensor, list[Tensor | None]]:
+        """Return L and ∇L; of several batches, two gradients are held for a moment."""
         value = torch.zeros((), dtype=torch.float64, device=self.parameters.device)
-        gradient: list[Tensor | None] = [None] * len(tensors)
-        for index, batch in enumerate(batches):
-            with self.still(index), torch.enable_grad():
-                share, part = self._batch_gradient(index, batch, tap)
+        total = Sum(len(self.parameters.tensors))
+        for index in range(len(self.batches)):
+            share, part = self._batch_gradient(index, tap)
             value = value + share.to(value.device)
-            gradient = [
-                new if old is None else old if new is None else old.add_(new)
-                for old, new in zip(gradient, part, strict=True)
-            ]
-        names = zip(self.parameters.names, gradient, strict=True)
-        self.unreached = tuple(name for name, found in names if found is None)
-        return value, [
-            torch.zeros_like(p) if g is None else g for p, g in zip(tensors, gradient, strict=True)
-        ]
+            total.add(part)
+        return value, total.tensors
 
-    def _batch_gradient(
-        self, index: int, batch: Batch, tap: Tap | None
-    ) -> tuple[Tensor, list[Tensor | None]]:
+    def _collect(self) -> tuple[Tensor, list[Tensor | None]]:
+        """Return L and ∇L, of which there is one copy at any time."""
+        found: list[Tensor | None] = [None] * len(self.parameters.tensors)
+        return self.value_and_reduction(found.__setitem__), found
+
+    def _batch_gradient(self, index: int, tap: Tap | None) -> tuple[Tensor, list[Tensor | None]]:
         """Return the batch's share of L and of ∇L; None where the loss does not reach."""
-        with tap.listen(index) if tap else nullcontext():
-            value = self._total(index, batch) / self.divisor
-        inside = list(tap.tensors()) if tap else []
-        found = _gradients(value, [*self.parameters.tensors, *inside])
-        if tap:
-            own = found[len(self.parameters.tensors) :]
-            tap.receive([None if g is None else g.detach() * self.divisor for g in own])
-        shares = found[: len(self.parameters.tensors)]
-        return value.detach(), [None if g is None else g.detach() for g in shares]
+        count = len(self.parameters.tensors)
+        with self.still(index) as batch, torch.enable_grad():
+            with tap.listen(index) if tap else nullcontext():
+                value = self._total(index, batch) / self.divisor
+            inside = list(tap.tensors()) if tap else []
+            found = gradients(value, [*self.parameters.tensors, *inside])
+            if tap:
+                own = found[count:]
+                tap.receive([None if g is None else g.detach() * self.divisor for g in own])
+        return value.detach(), [None if g is None else g.detach() for g in found[:count]]
 
     def hessian_vector_product(self, vector: Tensors) -> list[Tensor]:
         """Return H·v at the model's present θ, by differentiating ⟨∇L(θ), v⟩.
 
+        Beside v and the product a single batch takes no copy of θ, several take one.
+
         Raises:
             MeasurementError: If an operation of the model has no second derivative.
         """
-        product: list[Tensor] | None = None
+        product = Sum(len(self.parameters.tensors))
         for index in range(len(self.batches)):
-            with self.still(index), torch.enable_grad(), twice_differentiable():
-                part = self._batch_curvature(index, vector)
-            if product is None:
-                product = part
-            else:
-                torch._foreach_add_(product, part)
-        return product or []
+            product.add(self._batch_curvature(index, vector))
+        pairs = zip(self.parameters.tensors, product.tensors, strict=True)
+        return [torch.zeros_like(p) if h is None else h for p, h in pairs]
 
-    def _batch_curvature(self, index: int, vector: Tensors) -> list[Tensor]:
-        tensors = self.parameters.tensors
-        value = self._total(index) / self.divisor
-        try:
-            first = _gradients(value, tensors, create_graph=True)
-            reached = [
-                (g, v)
-                for g, v in zip(first, vector, strict=True)
-                if g is not None and g.requires_grad
-            ]
-            if not reached:
-                return [torch.zeros_like(p) for p in tensors]
-            slope = torch.stack([(g * v).sum(dtype=torch.float64) for g, v in reached]).sum()
-            _refuse_once_differentiable(slope)
-            second = _gradients(slope, tensors)
-        except (RuntimeError, NotImplementedError) as error:
-            raise MeasurementError(
-                "the model cannot be differentiated twice",
-                seen=str(error).splitlines()[0],
-                hint="an operation lacks a second derivative",
-            ) from error
-        return [
-            torch.zeros_like(p) if h is None else h.detach()
-            for p, h in zip(tensors, second, strict=True)
-        ]
+    def _batch_curvature(self, index: int, vector: Tensors) -> list[Tensor | None]:
+        with self.still(index) as batch, torch.enable_grad(), twice_differentiable():
+            value = self._total(index, batch) / self.divisor
+            try:
+                found = hessian_product(value, self.parameters.tensors, vector)
+            except (RuntimeError, NotImplementedError) as error:
+                raise MeasurementError(
+                    "the model cannot be differentiated twice",
+                    seen=str(error).splitlines()[0],
+                    hint="an operation lacks a second derivative",
+                ) from error
+        return [None if h is None else h.detach() for h in found]
 
     def directional_curvature(self, direction: Tensors) -> float:
         """Return the limit of the smoothness as a → 0: ‖H d‖₂ ÷ ‖d‖₂; NaN where d is zero."""
         length = inner_product(direction, direction).sqrt()
         product = self.hessian_vector_product(direction)
         return float(inner_product(product, product).sqrt() / length)
-
-
-def _gradients(
-    value: Tensor, tensors: Sequence[Tensor], *, create_graph: bool = False
-) -> list[Tensor | None]:
-    if not value.requires_grad:
-        return [None] * len(tensors)
-    return list(
-        torch.autograd.grad(value, list(tensors), create_graph=create_graph, allow_unused=True)
-    )
-
-
-@contextmanager
-def twice_differentiable() -> Iterator[None]:
-    """Choose implementations that have a second derivative."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
-        yield
-
-
-def _refuse_once_differentiable(value: Tensor) -> None:
-    """Raise where autograd would take a derivative for constant, as its function has no second.
-
-    Torch marks such a place with a node that raises when it is reached; asked for the gradient by
-    given tensors alone, it never gets there.
-    """
-    waiting, seen = [value.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        if node.name() == "torch::autograd::Error":
-            raise RuntimeError("a function marked once_differentiable")
-        seen.add(node)
-        waiting.extend(following for following, _ in node.next_functions)
-
-
-@contextmanager
-def _set_aside(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Keep the gradients that somebody accumulated in the tensors out of the way."""
-    kept = [tensor.grad for tensor in tensors]
-    for tensor in tensors:
-        tensor.grad = None
-    try:
-        yield
-    finally:
-        for tensor, gradient in zip(tensors, kept, strict=True):
-            tensor.grad = gradient
 
 
 @contextmanager
@@ -368,59 +356,3 @@ def _training_flags(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in flags:
             module.training = training
-
-
-class _Buffers:
-    """The buffers of a model, and which of them a forward pass changes."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._owners = [
-            (module, name, buffer)
-            for module in model.modules()
-            for name, buffer in module.named_buffers(recurse=False)
-        ]
-        self._values = [buffer.detach().clone() for _, _, buffer in self._owners]
-        self._volatile: set[int] = set()
-
-    @property
-    def volatile(self) -> bool:
-        """Whether any buffer changes by itself."""
-        return bool(self._volatile)
-
-    def find_volatile(self) -> None:
-        """Note the buffers that differ from their first value, and put them back."""
-        for position, (module, name, buffer) in enumerate(self._owners):
-            present = getattr(module, name)
-            if present is not buffer or not _same(present, self._values[position]):
-                self._volatile.add(position)
-        self.reset_volatile()
-
-    def reset_volatile(self) -> None:
-        """Put the buffers that change by themselves back to their first value."""
-        for position in self._volatile:
-            self._reset(position)
-
-    def restore(self) -> None:
-        """Put every buffer back, the same tensor with the same bits."""
-        for position, (module, name, buffer) in enumerate(self._owners):
-            present = getattr(module, name)
-            if present is not buffer or not _same(buffer, self._values[position]):
-                self._reset(position)
-
-    def _reset(self, position: int) -> None:
-        module, name, buffer = self._owners[position]
-        with torch.no_grad():
-            buffer.copy_(self._values[position])
-        setattr(module, name, buffer)
-
-
-def _same(first: Tensor, second: Tensor) -> bool:
-    """Whether two buffers are equal bit for bit, NaN and the sign of zero included."""
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return False
-    return torch.equal(_bytes(first), _bytes(second))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    flat = tensor.detach().contiguous().reshape(-1)
-    return flat.view(torch.uint8) if flat.numel() else flat

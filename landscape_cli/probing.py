@@ -271,8 +271,9 @@ def _equip(
     stack.enter_context(present(device))
     live = request.model is not None
     model = _build_model(spec.model) if request.model is None else request.model
-    model = stack.enter_context(place_model(model, device, spec.dtype, live=live))
     stack.enter_context(chosen_parameters(model, spec.parameters, spec.freeze))
+    loads = not request.as_it_stands
+    model = stack.enter_context(place_model(model, device, spec.dtype, live=live, loads=loads))
     losses.resolve(spec.loss, model)  # so that one that is not there is told at once
     load = None if request.as_it_stands else partial(_load, weights=spec.weights)
     return Equipment(spec, model, draw(), measures, load, live)

@@ -12,7 +12,7 @@ from torch import Tensor
 from landscape_cli import randomness
 from landscape_cli.batches import Batch
 from landscape_cli.objective import Objective
-from landscape_cli.parameters import Parameters, norm, squared_difference
+from landscape_cli.parameters import Parameters, norm
 
 
 @dataclass
@@ -28,6 +28,7 @@ class Site:
         gradient: g = ∇L(θ₀).
         gradient_norm: ‖g‖₂.
         step_multiples: the grid of the run, for measures that step themselves.
+        threads: how many threads the process may compute with, however many one evaluation takes.
         notices: what the user should know about this checkpoint.
     """
 
@@ -39,6 +40,7 @@ class Site:
     gradient: list[Tensor]
     gradient_norm: float
     step_multiples: tuple[float, ...] = ()
+    threads: int = 1
     notices: list[str] = field(default_factory=list)
 
     @property
@@ -55,6 +57,7 @@ class Site:
         learning_rate: float,
         seed: int,
         step_multiples: Sequence[float] = (),
+        threads: int = 1,
     ) -> Site:
         """Evaluate L and g at θ₀ and note what stands out. The objective must be open."""
         loss, gradient = objective.value_and_gradient()
@@ -67,6 +70,7 @@ class Site:
             gradient=gradient,
             gradient_norm=norm(gradient),
             step_multiples=tuple(step_multiples),
+            threads=threads,
         )
         site.notices.extend(_remarks(site))
         return site
@@ -106,37 +110,41 @@ def _nudged(site: Site) -> float:
     generator = torch.Generator().manual_seed(randomness.derived_seed(site.seed, "nudge"))
     try:
         for position, origin in enumerate(site.parameters.origin):
-            up = torch.rand(origin.shape, generator=generator).to(origin.device) < 0.5
-            ends = torch.where(up, math.inf, -math.inf).to(origin.dtype)
+            drawn = torch.rand(origin.shape, generator=generator)
+            ends = drawn.lt_(0.5).sub_(0.5).mul_(math.inf).to(origin.device, origin.dtype)
             site.parameters.place_at(position, _next_number(origin, ends))
-        _, gradient = site.objective.value_and_gradient()
+        _, squared = site.objective.value_and_change(site.gradient)
     finally:
         site.parameters.restore()
-    return float(squared_difference(gradient, site.gradient).sqrt())
+    return float(squared.sqrt())
 
 
 def _next_number(values: Tensor, ends: Tensor) -> Tensor:
-    """Return the neighbours of `values` towards `ends`; zeros stay, as any scale is a step."""
+    """Return the neighbours of `values` towards `ends`; zeros stay, as any scale is a step.
+
+    What is returned lies in the memory of `ends`.
+    """
     if values.dtype in (torch.float32, torch.float64):
-        return torch.where(values == 0, values, torch.nextafter(values, ends))
+        torch.nextafter(values, ends, out=ends)
+        return torch.where(values == 0, values, ends, out=ends)
     unit = torch.finfo(values.dtype).eps
-    return values + values.abs() * ends.sign() * unit
+    return ends.sign_().mul_(values.abs().mul_(unit)).add_(values)
 
 
 def _permuted(site: Site) -> float | None:
     objective = site.objective
     if objective.draws_random:
         return None
+    if not all(batch.has_order for batch in objective.batches):
+        return None
     generator = torch.Generator().manual_seed(randomness.derived_seed(site.seed, "order"))
-    batches: list[Batch] = []
-    for batch in objective.batches:
+
+    def permute(_: int, batch: Batch) -> Batch:
         order = torch.randperm(batch.size, generator=generator)
-        other = batch.permuted(order, objective.model, whole=objective.loss.whole)
-        if other is None:
-            return None
-        batches.append(other)
-    loss, gradient = objective.value_and_gradient_of(batches)
-    change = float(squared_difference(gradient, site.gradient).sqrt())
+        return batch.permuted(order, objective.model, whole=objective.loss.whole)
+
+    loss, squared = objective.value_and_change(site.gradient, change=permute)
+    change = float(squared.sqrt())
     tolerance = torch.finfo(site.parameters.dtype).eps ** 0.5
     if abs(float(loss) - site.base_loss) > tolerance * max(1.0, abs(site.base_loss)):
         return None  # the order of the samples means something to this model

@@ -15,9 +15,10 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from landscape_cli.derivatives import twice_differentiable
 from landscape_cli.design import by_unit
 from landscape_cli.layers import CONVOLUTIONS, OutputTap
-from landscape_cli.objective import Objective, twice_differentiable
+from landscape_cli.objective import Objective
 
 CHUNK_ELEMENTS = 1 << 22
 """Numbers in the directions that are multiplied together."""

@@ -150,6 +150,7 @@ def test_placing_changes_floats_and_leaves_integers() -> None:
 def test_a_permuted_batch_moves_inputs_and_targets_together() -> None:
     x = torch.arange(4.0).unsqueeze(1)
     batch = batches.Batch.split((x, torch.arange(4)), nn.Identity())
+    assert batch.has_order
     other = batch.permuted(torch.tensor([3, 1, 0, 2]), nn.Identity(), whole=False)
     assert other.target.tolist() == [3, 1, 0, 2]
     assert torch.equal(other.inputs[0][:, 0].long(), other.target)
@@ -157,4 +158,5 @@ def test_a_permuted_batch_moves_inputs_and_targets_together() -> None:
 
 def test_a_batch_with_other_shapes_in_it_has_no_order() -> None:
     batch = batches.Batch.split((torch.ones(4, 1), torch.arange(2), torch.arange(4)), Two())
-    assert batch.permuted(torch.arange(4), Two(), whole=False) is None
+    assert not batch.has_order
+    assert not batches.Batch.split(("no tensor",), nn.Identity()).has_order

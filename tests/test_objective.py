@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from landscape_cli import batches, losses, randomness
 from landscape_cli.errors import MeasurementError
 from landscape_cli.objective import Objective
-from landscape_cli.parameters import norm
+from landscape_cli.parameters import Parameters, norm
 
 
 def objective_of(
@@ -167,6 +167,98 @@ def test_a_tap_receives_the_gradients_of_each_batchs_summed_loss() -> None:
             scores = model(x).detach()
             expected = torch.softmax(scores, 1) - torch.nn.functional.one_hot(y, 3)
             torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-12)
+
+
+class Together(nn.Module):
+    """Uses nothing but the sum of two parameters, whose gradients autograd makes one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.ones(3, dtype=torch.float64))
+        self.b = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * (self.a + self.b) ** 2).sum(1)
+
+
+def together_raws() -> list[tuple[Tensor, Tensor]]:
+    x = torch.arange(12.0, dtype=torch.float64).reshape(4, 3)
+    return [(x[i : i + 1], torch.zeros(1, dtype=torch.float64)) for i in range(4)]
+
+
+@pytest.mark.parametrize("streamed", [10**9, 0])
+def test_gradients_that_share_memory_are_added_up_once(
+    streamed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("landscape_cli.objective.STREAMED", streamed)
+    x = torch.cat([x for x, _ in together_raws()])
+    with objective_of(Together(), together_raws(), "mse") as objective:
+        _, found = objective.value_and_gradient()
+        # L = mean (4 Σ x)², so that ∂L/∂aᵢ = mean 2 · (4 Σ x) · 4 xᵢ.
+        expected = (32 * x.sum(1, keepdim=True) * x).mean(0)
+        for gradient in found:
+            torch.testing.assert_close(gradient, expected, rtol=1e-14, atol=0)
+        hessian = dense_hessian(objective)
+        vector = [torch.tensor([1.0, 2, 3]).double(), torch.tensor([4.0, -5, 6]).double()]
+        product = torch.cat(objective.hessian_vector_product(vector))
+        torch.testing.assert_close(product, hessian @ torch.cat(vector), rtol=1e-13, atol=0)
+        assert [v.tolist() for v in vector] == [[1, 2, 3], [4, -5, 6]]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_reduced_gradients_are_the_whole_ones_bit_for_bit(count: int) -> None:
+    model = cases.Awkward().double()
+    model.unused.grad = kept = torch.ones_like(model.unused)
+    with objective_of(model, awkward_raws()[:count]) as objective:
+        value, gradient = objective.value_and_gradient()
+        found: dict[int, Tensor | None] = {}
+        assert objective.value_and_reduction(found.__setitem__) == value
+        for position, expected in enumerate(gradient):
+            part = found.pop(position)
+            assert torch.equal(torch.zeros_like(expected) if part is None else part, expected)
+        assert not found
+        reference = [torch.full_like(g, 0.25) for g in gradient]
+        _, squared = objective.value_and_change(reference)
+        difference = norm([g - r for g, r in zip(gradient, reference, strict=True)])
+        assert float(squared.sqrt()) == pytest.approx(difference, rel=1e-14)
+    assert model.unused.grad is kept
+    assert torch.equal(kept, torch.ones_like(kept))
+    assert all(p.grad is None for p in model.parameters() if p is not model.unused)
+
+
+@pytest.mark.parametrize("mode", ["batch", "running", "frozen"])
+def test_several_batches_of_a_large_model_are_added_up_in_one_copy(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with objective_of(cases.Awkward().double(), awkward_raws(), norm_mode=mode) as objective:
+        value, gradient = objective.value_and_gradient()
+        monkeypatch.setattr("landscape_cli.objective.STREAMED", 0)
+        again, found = objective.value_and_gradient()
+        assert objective.unreached == ("unused",)
+    assert value == again
+    assert all(map(torch.equal, gradient, found))
+
+
+@pytest.mark.parametrize("where", ["before", "within"])
+def test_theta_is_put_back_when_putting_it_back_is_interrupted(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = cases.Awkward()
+    before = [p.detach().clone() for p in model.parameters()]
+    restore, calls = Parameters.restore, []
+
+    def interrupted(self: Parameters) -> None:
+        calls.append(1)
+        if len(calls) == 1 and where == "before":
+            raise KeyboardInterrupt
+        restore(self)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Parameters, "restore", interrupted)
+    with pytest.raises(KeyboardInterrupt), objective_of(model, awkward_raws()[:1]) as objective:
+        objective.parameters.move([torch.ones_like(p) for p in objective.parameters.tensors], 1.0)
+    assert all(map(torch.equal, model.parameters(), before))
 
 
 def test_unreached_parameters_have_zero_gradients() -> None:

@@ -19,8 +19,12 @@ from landscape_cli.site import Site
 from landscape_cli.specs import DirectionSpec
 
 DRAWN = ("random", "random-filter")
-KEPT_COPIES = 4
-"""Copies of θ that must fit into the free memory before a random direction is kept in it."""
+KEPT_COPIES = 3
+"""Copies of θ that must fit into the free memory before a random direction is kept in it.
+
+The direction is one; the limit, or the gradient of several batches, another; and the third is for
+what the forward pass keeps.
+"""
 
 
 class Headings:
@@ -118,9 +122,9 @@ class Headings:
         found = self._raw(spec, label)
         if found is None or not spec.scaled or isinstance(found, Regenerated):
             return found
-        return directions.scaled_to(found, self._site.gradient_norm)
+        return directions.rescaled(found, self._site.gradient_norm)
 
-    def _raw(self, spec: DirectionSpec, label: str) -> Tensors | None:
+    def _raw(self, spec: DirectionSpec, label: str) -> list[Tensor] | Regenerated | None:
         parameters, seed = self._site.parameters, self._site.seed
         if spec.kind in DRAWN and self._short_of_memory():
             return self._regenerated(spec)
@@ -145,7 +149,7 @@ class Headings:
         theta = sum(tensor.numel() * tensor.element_size() for tensor in origin)
         return available_bytes(origin[0].device) < KEPT_COPIES * theta
 
-    def _regenerated(self, spec: DirectionSpec) -> Tensors:
+    def _regenerated(self, spec: DirectionSpec) -> Regenerated:
         make = Regenerated.random if spec.kind == "random" else Regenerated.random_filter
         length = self._site.gradient_norm
         return make(self._site.parameters, self._site.seed, int(spec.argument), length)

@@ -33,11 +33,11 @@ def channels_last(model: nn.Module, *, keep: bool) -> Iterator[None]:
             may hold views of it; that costs one more copy of these weights.
     """
     changed: list[tuple[nn.Parameter, Tensor | None]] = []
-    for parameter in model.parameters():
-        if parameter.dim() == 4:
-            changed.append((parameter, parameter.data if keep else None))
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     try:
+        for parameter in model.parameters():
+            if parameter.dim() == 4:
+                changed.append((parameter, parameter.data if keep else None))
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         yield
     finally:
         with torch.no_grad():

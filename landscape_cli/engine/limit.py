@@ -6,17 +6,21 @@ import torch
 
 from landscape_cli.engine.memory import available_bytes
 from landscape_cli.errors import MeasurementError
-from landscape_cli.parameters import Tensors, norm, squared_difference
+from landscape_cli.parameters import Tensors, norm
 from landscape_cli.site import Site
 
-COPIES = 5
-"""Copies of θ that must fit into the free memory before a second derivative is taken."""
+COPIES = 3
+"""Copies of θ that must fit into the free memory before a second derivative is taken.
+
+It holds one, another of a direction that is drawn again instead of being kept, and the third is
+for what the forward pass and its first derivative keep.
+"""
 
 
 def limit(site: Site, direction: Tensors, notices: list[str]) -> float:
     """Return ‖H d‖ ÷ ‖d‖, by finite differences where the model has no second derivative.
 
-    So too where the memory is short, as a second derivative holds four copies of θ for a moment.
+    So too where the memory is short: differences hold one copy of θ, and nothing of a graph.
     """
     theta = sum(tensor.numel() * tensor.element_size() for tensor in site.parameters.tensors)
     if available_bytes(site.parameters.device) < COPIES * theta:
@@ -41,7 +45,7 @@ def difference_curvature(site: Site, direction: Tensors) -> float:
         site.parameters.move(direction, reach / length)
         _, ahead = site.objective.value_and_gradient()
         site.parameters.move(direction, -reach / length)
-        _, behind = site.objective.value_and_gradient()
+        _, squared = site.objective.value_and_change(ahead)
     finally:
         site.parameters.restore()
-    return float(squared_difference(ahead, behind).sqrt()) / (2.0 * reach)
+    return float(squared.sqrt()) / (2.0 * reach)

@@ -13,12 +13,9 @@ from torch import Tensor
 
 from landscape_cli.engine.chunks import loss_columns
 from landscape_cli.engine.strategy import COLUMNS, Slice, coordinates
-from landscape_cli.objective import Tap
+from landscape_cli.objective import STREAMED, Tap
 from landscape_cli.parameters import gradient_sums
 from landscape_cli.site import Site
-
-STREAMED = 20_000_000
-"""Parameters from which gradients are reduced one tensor at a time."""
 
 
 class Plain:
@@ -30,6 +27,14 @@ class Plain:
     def refusal(self, site: Site, slice_: Slice) -> str:  # noqa: ARG002 - serves everything
         """Refuse nothing."""
         return ""
+
+    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
+        """Promise nothing: it is what the others are compared with."""
+        return False
+
+    def chunks(self, site: Site, most: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Evaluate one point at a time."""
+        return (1,)
 
     def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> PlainSweep:  # noqa: ARG002
         """Make a slice ready; nothing needs to be made."""
@@ -53,8 +58,7 @@ class PlainSweep:
         kept: dict[str, list[np.ndarray]] = {}
         try:
             for point in coordinates(step_sizes, self._slice).tolist():
-                self._site.parameters.move_along(self._slice.directions, point)
-                row, gradient = self._point()
+                row, gradient = self.row_at(point)
                 rows.append(row)
                 for name, observer in self._slice.observers.items():
                     for field, value in observer.observe(gradient).items():
@@ -64,8 +68,12 @@ class PlainSweep:
         columns = torch.stack(rows).cpu().numpy() if rows else np.empty((0, len(COLUMNS)))
         return columns, {path: np.stack(values) for path, values in kept.items()}
 
-    def _point(self) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the columns of the point where the model is, and the gradient if it is whole."""
+    def row_at(self, point: Sequence[float]) -> tuple[Tensor, Sequence[Tensor]]:
+        """Move to a point; return its columns, shape (5,), and the gradient if it is whole.
+
+        The model stays there.
+        """
+        self._site.parameters.move_along(self._slice.directions, point)
         objective = self._site.objective
         gradient: Sequence[Tensor] = ()
         if not self._slice.gradients:
@@ -81,9 +89,7 @@ class PlainSweep:
     @property
     def _streams(self) -> bool:
         """Whether gradients are reduced as they come, so that θ has one copy less in memory."""
-        objective = self._site.objective
-        large = objective.parameters.count >= STREAMED
-        return large and len(objective.batches) == 1 and not self._slice.observers
+        return self._site.parameters.count >= STREAMED and not self._slice.observers
 
     def _stream(self) -> tuple[Tensor, Tensor]:
         reference = self._site.gradient

@@ -8,7 +8,7 @@ from typing import overload
 from torch import Tensor
 
 from landscape_cli import directions
-from landscape_cli.parameters import Parameters, squared_norm
+from landscape_cli.parameters import Parameters, norm
 
 
 class Regenerated(Sequence[Tensor]):
@@ -25,7 +25,8 @@ class Regenerated(Sequence[Tensor]):
     ) -> None:
         self._count = len(parameters.tensors)
         self._draw = draw
-        present = sum(float(squared_norm([draw(i)])) for i in range(self._count)) ** 0.5
+        self._factor = 1.0
+        present = norm(self)  # in the order that a kept direction is summed in: the same bits
         self._factor = length / present if present else 0.0
 
     @classmethod

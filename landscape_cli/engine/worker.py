@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -184,10 +184,11 @@ class Worker:
         """
         for checkpoint in range(len(self.plan.checkpoints)):
             try:
-                evaluate = self.site(checkpoint).objective.value_and_gradient
+                site = self.site(checkpoint)
             except (LandscapeError, RuntimeError):
                 continue  # what is in the way is reported where the checkpoint is measured
-            count = settle(evaluate)
+            count = settle(partial(site.objective.value_and_change, site.gradient))
+            del site
             self.close()
             return count
         return 1

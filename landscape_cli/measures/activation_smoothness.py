@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from landscape_cli.derivatives import twice_differentiable
 from landscape_cli.layers import OutputTap, Uses, affine_layers
 from landscape_cli.measures.contract import Arrays, Field
-from landscape_cli.objective import Objective, twice_differentiable
+from landscape_cli.objective import Objective
 from landscape_cli.site import Site
 
 PER_LINE = ("checkpoint", "direction", "layer")

@@ -21,7 +21,7 @@ LAYERS = (
     ("checkpoints", "adapters"),
     (
         *("randomness", "threads", "devices", "parameters", "points", "units", "norm_layers"),
-        *("batches", "losses", "directions", "plan", "objective", "site"),
+        *("batches", "buffers", "derivatives", "losses", "directions", "plan", "objective", "site"),
         *("lanczos", "curvature"),
     ),
     (
