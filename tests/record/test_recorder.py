@@ -233,8 +233,8 @@ def test_resume_starts_where_nothing_is(tmp_path):
 
 
 def test_only_the_first_process_writes(tmp_path):
-    pytest.importorskip("torch.testing._internal.distributed.fake_pg")
-    torch.distributed.init_process_group("fake", rank=1, world_size=2)
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    torch.distributed.init_process_group("fake", store=fake.FakeStore(), rank=1, world_size=2)
     try:
         with Recorder(tmp_path / "second", every=1) as recorder:
             assert recorder.step(net(), loss=1.0) is None
