@@ -39,6 +39,14 @@ class Graph:
             return "the forward pass changes buffers"
         return ""
 
+    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
+        """Launches cost at every size."""
+        return True
+
+    def chunks(self, site: Site, most: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Evaluate one point at a time."""
+        return (1,)
+
     def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> GraphSweep:  # noqa: ARG002
         """Capture the evaluation of a point.
 
@@ -69,7 +77,8 @@ class GraphSweep:
             for _ in range(WARM_UPS):
                 self._point()
         torch.cuda.current_stream(device).wait_stream(stream)
-        with torch.cuda.device(device), torch.cuda.graph(self._graph):
+        # Torch's own stream for captures is on the GPU that the process captured on first.
+        with torch.cuda.device(device), torch.cuda.graph(self._graph, stream=stream):
             self._point()
 
     def _point(self) -> None:

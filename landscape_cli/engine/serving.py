@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import queue
 import signal
 import sys
 import threading
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from landscape_cli.engine.station import Station
-from landscape_cli.engine.worker import describe
-from landscape_cli.errors import LandscapeError
+if TYPE_CHECKING:
+    from landscape_cli.engine.station import Station
+    from landscape_cli.errors import LandscapeError
 
 READY = "ready"
-"""What a process says once it listens."""
+"""What a process says once it has imported what it needs."""
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
 MOST_MESSAGES = 1 << 20
@@ -36,32 +37,37 @@ def serve(driver: int, pipe: int) -> None:
     _die_with(driver)
     os.set_inheritable(pipe, False)
     connection = Connection(pipe)
-    calls: queue.SimpleQueue[tuple[str, tuple[Any, ...]]] = queue.SimpleQueue()
+    received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, received), daemon=True).start()
+    from landscape_cli.engine.station import Station
+
     try:
         connection.send(READY)
-        station = Station(connection.recv_bytes())
-        threading.Thread(target=_listen, args=(connection, calls), daemon=True).start()
+        station = Station(received.get())
         while True:
-            connection.send(_answer(station, *calls.get()))
+            question, about = pickle.loads(received.get())  # noqa: S301  the driver's own
+            connection.send(_answer(station, question, about))
             _forget_messages()
-    except (EOFError, OSError):
+    except OSError:
         os._exit(0)  # the driver is gone, and nobody is left to tell
 
 
 def _answer(
     station: Station, question: str, about: tuple[Any, ...]
 ) -> tuple[Any, LandscapeError | None]:
+    from landscape_cli.engine.worker import describe
+
     try:
         return getattr(station, question)(*about), None
     except Exception as error:  # noqa: BLE001  building a model may raise anything
         return None, describe(error)
 
 
-def _listen(connection: Connection, calls: queue.SimpleQueue[tuple[str, tuple[Any, ...]]]) -> None:
+def _listen(connection: Connection, received: queue.SimpleQueue[bytes]) -> None:
     """Take questions while others are answered, and notice at once when the driver is gone."""
     try:
         while True:
-            calls.put(connection.recv())
+            received.put(connection.recv_bytes())
     except (EOFError, OSError):
         os._exit(0)
 

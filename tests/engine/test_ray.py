@@ -10,169 +10,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import cases
-import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
+from crews import PATIENCE, PROGRAM, Place, assert_same, finished_units, wait_until
 
 import landscape_cli as landscape
-from landscape_cli.errors import LandscapeError, MeasurementError, SpecError
-from landscape_cli.journal import Journal, read
+from landscape_cli.errors import MeasurementError, SpecError
 
 FIRST, SECOND = "127.0.0.2", "127.0.0.3"
-PATIENCE = 150.0
-"""Seconds that anything may take on a machine that others use."""
-
-MODEL = """
-import os, time
-import torch
-from torch import nn
-
-class Slow(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3))
-
-    def forward(self, x):
-        time.sleep(float(os.environ.get("PAUSE", "0")))
-        return self.layers(x)
-
-def make():
-    torch.manual_seed(0)
-    return Slow()
-"""
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.05)
-
-
-@dataclass
-class Place:
-    """A trajectory, a model and data, as somebody on the command line has them."""
-
-    folder: Path
-    checkpoints: int = 3
-
-    def prepare(self) -> Place:
-        (self.folder / "mine.py").write_text(MODEL)
-        scope: dict = {}
-        exec(MODEL, scope)
-        (self.folder / "steps").mkdir()
-        for step in range(self.checkpoints):
-            model = scope["make"]()
-            with torch.no_grad():
-                model.layers[0].weight.mul_(1 + step)
-            metadata = {"training_step": str(step), "learning_rate": "0.1"}
-            save_file(model.state_dict(), self.folder / "steps" / f"{step}.safetensors", metadata)
-        x, y = (tensor.numpy() for tensor in cases.classification_data().tensors)
-        np.savez(self.folder / "data.npz", x=x, y=y)
-        return self
-
-    @property
-    def settings(self) -> dict:
-        return {
-            "model": f"{self.folder / 'mine.py'}:make",
-            "data": f"npz:{self.folder / 'data.npz'}",
-            "strategy": "plain",
-            "steps": "0.5:4:16",
-            "directions": ("gradient", "random:2"),
-            "measures": ("covariate_shift",),
-        }
-
-    def arguments(self) -> list[str]:
-        listed = {"directions": "direction", "measures": "measure"}
-        values = [
-            (listed.get(name, name), value)
-            for name, given in self.settings.items()
-            for value in ([given] if isinstance(given, str) else given)
-        ]
-        options = [f"--{name}={value}" for name, value in values]
-        return ["probe", str(self.folder / "steps"), *options]
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path).prepare()
-
-
-def assert_same(run: landscape.Run, other: landscape.Run) -> None:
-    assert set(run) == set(other)
-    for path in run:
-        np.testing.assert_array_equal(run[path], other[path], err_msg=path)
-
-
-# --- one machine, a cluster of the run's own
-
-
-@dataclass
-class Watching:
-    """Progress that keeps what it is told."""
-
-    points: int = 0
-    where: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-
-    def start(self, points: int) -> None:
-        pass
-
-    def advance(self, points: int, where: str) -> None:
-        self.points += points
-        self.where.append(where)
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_live_objects_on_workers_give_the_numbers_of_the_local_engine(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    folder = tmp_path / "steps"
-    folder.mkdir()
-    for step in range(3):
-        state = cases.Awkward(seed=step).state_dict()
-        state = {name: t.clone() for name, t in state.items() if name != "again.weight"}
-        save_file(state, folder / f"{step}.safetensors", {"learning_rate": "0.1"})
-    (folder / "bad.safetensors").write_bytes(b"not a checkpoint")
-    model = cases.Awkward(seed=9)
-    arguments = {
-        "model": model,
-        "data": cases.awkward_data(),
-        "directions": ("gradient", "update", "random:1"),
-        "strategy": "stacked",
-        "chunk": 4,
-        "steps": "0.5:4:10",
-        "plane": "gradient,random:0",
-        "plane_steps": "-1:1:5:lin",
-    }
-    local = landscape.probe(folder, **arguments)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    progress = Watching()
-    output = tmp_path / "run.h5"
-    run = landscape.probe(
-        folder, **arguments, engine="ray", workers=2, output=output, progress=progress
-    )
-    assert_same(run, local)
-    for name in ("strategy", "chunk", "threads", "device", "notices", "status"):
-        assert run.attributes[name] == local.attributes[name], name
-    assert run.attributes["status"] == "partial"
-    assert progress.points == 4 * (3 * 10 + 25)
-    assert any("/2 workers" in where for where in progress.where)
-    assert any(text.startswith("bad") for text in progress.notices)
-    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
-    # What was begun on a cluster is gone on with here.
-    again = landscape.probe(folder, **arguments, output=output, resume=True)
-    assert_same(again, local)
 
 
 # --- a cluster of two nodes on one machine
@@ -286,23 +139,15 @@ def kill_one(node: Node) -> bool:
     return False
 
 
-def finished_units(output: Path) -> int:
-    try:
-        return len(read(Journal.path_of(output))[1])
-    except LandscapeError:
-        return 0
-
-
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_worker_and_then_a_node_are_killed_and_the_run_is_complete(
     place: Place, two_nodes: TwoNodes
 ) -> None:
     output = place.folder / "run.h5"
-    program = "import sys; from landscape_cli.cli.app import main; sys.exit(main())"
     options = ["--engine=ray", "--workers=3", f"--address={two_nodes.address}", f"-o{output}"]
     probing = subprocess.Popen(
-        [sys.executable, "-c", program, *place.arguments(), *options],
+        [sys.executable, "-c", PROGRAM, *place.arguments(), *options],
         env=two_nodes.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
