@@ -147,6 +147,7 @@ def test_a_captured_line_agrees_with_plain_on_a_gpu(strategy: str, problem: str)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
 @pytest.mark.parametrize("problem", ["mlp-tanh", "resnet"])
 def test_a_compiled_line_agrees_with_plain(problem: str) -> None:
     with engine_cases.open_site(PROBLEMS[problem]) as site:
