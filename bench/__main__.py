@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from bench import by_hand, curvature, limits, memory, peers, report
+from bench import curvature, limits, memory, report
 from bench.cases import CASES, Case
-from bench.engine import Runner, runner
-from bench.timing import CLOCKS, Contender, interleave
+from bench.contestant import Entry
+from bench.engine import runner
+from bench.seat import Missing, Seat
+from bench.timing import CLOCKS, Contender, Timing, interleave
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark that the arguments ask for."""
     options = _parse(arguments)
     torch.set_num_threads(options.threads)
-    os.environ.update(BENCH_THREADS=str(options.threads), BENCH_CLOCK=options.clock)
     cases = [CASES[name] for name in options.cases]
     if options.points:
         cases = [replace(case, points=options.points) for case in cases]
@@ -75,47 +76,49 @@ def _measure(case: Case, options: argparse.Namespace) -> report.CaseReport:
 
 
 def _gradient_line(case: Case, options: argparse.Namespace, found: report.CaseReport) -> None:
-    model, batch, criterion = by_hand.without_tracking(case.model()), case.data(), case.criterion()
-    direction = by_hand.gradient(model, batch, criterion)
-    with runner(case, strategy=options.strategy) as run:
-        contenders = {
-            "by hand": Contender(
-                lambda: by_hand.gradient_line(model, batch, criterion, direction, case.steps()),
-                case.points,
-            ),
-            "landscape": Contender(run, case.points),
-        }
-        found.gradient_line = interleave(contenders, options.rounds, options.clock)
-        found.strategy = _name(run)
+    timings, remarks = _race(case, options, ("by hand", "landscape"), found)
+    found.gradient_line = timings
+    found.strategy = remarks["landscape"]
     work, peak = limits.flops_per_point(case), limits.peak_flops(case, options.clock)
-    times = (found.gradient_line[name].median for name in ("by hand", "landscape"))
-    hand, own = (work / seconds / peak for seconds in times)
+    hand, own = (work / timings[name].median / peak for name in ("by hand", "landscape"))
     found.machine_share = (hand, own)
 
 
 def _loss_line(case: Case, options: argparse.Namespace, found: report.CaseReport) -> None:
-    model, batch, criterion = by_hand.without_tracking(case.model()), case.data(), case.criterion()
-    direction = by_hand.gradient(model, batch, criterion)
-    contenders = {
-        "by hand": Contender(
-            lambda: by_hand.loss_line(model, batch, criterion, direction, case.steps()), case.points
-        )
-    }
-    others = {
-        "loss-landscapes": peers.loss_landscapes(case, batch),
-        "landscaper": peers.landscaper(case, options.landscaper),
-    }
-    for name, other in others.items():
-        if isinstance(other, str):
-            found.missing[name] = other
-        else:
-            contenders[name] = Contender(other, case.points)
-    with runner(case, gradients=False, strategy=options.strategy) as run:
-        contenders["landscape"] = Contender(run, case.points)
-        found.loss_line = interleave(contenders, options.rounds, options.clock)
-        found.loss_strategy = _name(run)
-    if isinstance(others["landscaper"], peers.Landscaper):
-        others["landscaper"].close()
+    names = ("by hand", "loss-landscapes", "landscaper", "landscape")
+    found.loss_line, remarks = _race(case, options, names, found, gradients=False)
+    found.loss_strategy = remarks["landscape"]
+
+
+def _race(
+    case: Case,
+    options: argparse.Namespace,
+    names: Sequence[str],
+    found: report.CaseReport,
+    *,
+    gradients: bool = True,
+) -> tuple[dict[str, Timing], dict[str, str]]:
+    """Return the timings of contenders that take turns, and what they say of themselves."""
+    with ExitStack() as stack:
+        seats: dict[str, Seat] = {}
+        for name in names:
+            python = options.landscaper if name == "landscaper" else None
+            entry = Entry(
+                name,
+                case.name,
+                gradients,
+                case.points,
+                options.threads,
+                options.clock,
+                options.strategy,
+            )
+            try:
+                seats[name] = stack.enter_context(Seat(entry, python))
+            except Missing as missing:
+                found.missing[name] = str(missing)
+        contenders = {name: Contender(seat, case.points) for name, seat in seats.items()}
+        timings = interleave(contenders, options.rounds, options.clock)
+    return timings, {name: seat.remark for name, seat in seats.items()}
 
 
 def _grow(case: Case, rounds: int) -> list[report.Growth]:
@@ -127,11 +130,6 @@ def _grow(case: Case, rounds: int) -> list[report.Growth]:
             )
         growths += [report.Growth(case.title, what, int(k), t) for k, t in timings.items()]
     return growths
-
-
-def _name(run: Runner) -> str:
-    chunk = run.choice.chunk
-    return f"{run.choice.strategy}, {chunk} together" if chunk > 1 else run.choice.strategy
 
 
 def _page(

@@ -16,6 +16,7 @@ from landscape_cli.engine.strategy import Line
 from landscape_cli.engine.worker import Equipment, Worker
 from landscape_cli.plan import Plan, PlannedCheckpoint
 from landscape_cli.specs import ProbeSpec
+from landscape_cli.threads import limited
 
 MANY = 1_000_000
 """Points of a run that is long enough for every strategy to pay."""
@@ -46,5 +47,5 @@ def runner(case: Case, *, gradients: bool = True, strategy: str = "auto") -> Ite
     here = PlannedCheckpoint("bench", "", 0, 1.0, "")
     plan = Plan(asdict(spec), (here,), ("gradient",), (), tuple(case.steps().tolist()))
     equipment = Equipment(spec, case.model(), Sample((case.data(),), None), live=False)
-    with Worker(plan, equipment) as worker:
+    with Worker(plan, equipment) as worker, limited(worker.settle_threads()):
         yield Runner(worker, case, gradients=gradients, strategy=strategy)

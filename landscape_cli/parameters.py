@@ -28,12 +28,13 @@ class Parameters:
 
     Args:
         model: the module; its parameters without ``requires_grad`` stay where they are.
+        origin: θ₀ where somebody has it already; None to take what the parameters are now.
 
     Raises:
         MeasurementError: If nothing trains, or two parameters overlap in memory.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, origin: Tensors | None = None) -> None:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if not named:
             raise MeasurementError(
@@ -44,7 +45,8 @@ class Parameters:
         self.names = tuple(name for name, _ in named)
         self.tensors = tuple(parameter for _, parameter in named)
         self._data = [parameter.data for parameter in self.tensors]
-        self.origin = tuple(parameter.detach().clone() for parameter in self.tensors)
+        kept = (parameter.detach().clone() for parameter in self.tensors)
+        self.origin = tuple(kept if origin is None else origin)
         _refuse_overlaps(self.names, self.tensors)
 
     @property
@@ -162,26 +164,28 @@ def _join(groups: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
 
 def inner_product(first: Tensors, second: Tensors) -> Tensor:
     """Return ⟨x, y⟩ over all tensors, summed in float64; shape ()."""
-    terms = [torch.dot(x.double(), y.double()) for x, y in _blocks(first, second)]
-    return _total(terms)
+    terms = _Terms(first)
+    for x, y in _blocks(first, second):
+        torch.dot(x.double(), y.double(), out=terms.next_on(x.device))
+    return terms.total()
 
 
 def squared_norm(tensors: Tensors) -> Tensor:
     """Return ‖x‖₂² over all tensors, summed in float64; shape ()."""
-    terms = []
+    terms = _Terms(tensors)
     for (x,) in _blocks(tensors):
         wide = x.double()
-        terms.append(torch.dot(wide, wide))
-    return _total(terms)
+        torch.dot(wide, wide, out=terms.next_on(x.device))
+    return terms.total()
 
 
 def squared_difference(first: Tensors, second: Tensors) -> Tensor:
     """Return ‖x − y‖₂², subtracted and summed in float64; shape ()."""
-    terms = []
+    terms = _Terms(first)
     for x, y in _blocks(first, second):
         difference = x.double() - y.double()  # float64 operands are not copied: never in place
-        terms.append(torch.dot(difference, difference))
-    return _total(terms)
+        torch.dot(difference, difference, out=terms.next_on(x.device))
+    return terms.total()
 
 
 def gradient_sums(gradient: Tensors, reference: Tensors) -> Tensor:
@@ -190,19 +194,45 @@ def gradient_sums(gradient: Tensors, reference: Tensors) -> Tensor:
     The difference and the product are formed in float64, so that neither cancellation nor
     overflow adds to the rounding of the gradients themselves.
     """
-    terms = []
+    terms = _Terms(gradient, 3)
     for x, r in _blocks(gradient, reference):
         wide, wide_reference = x.double(), r.double()
-        norm = torch.dot(wide, wide)
-        product = torch.dot(wide, wide_reference)
+        norm, change, product = terms.next_on(x.device).unbind()
+        torch.dot(wide, wide, out=norm)
+        torch.dot(wide, wide_reference, out=product)
         difference = wide - wide_reference
-        terms.append(torch.stack([norm, torch.dot(difference, difference), product]))
-    return _total(terms)
+        torch.dot(difference, difference, out=change)
+    return terms.total()
 
 
-def _total(terms: Sequence[Tensor]) -> Tensor:
-    device = terms[0].device
-    return torch.stack([term.to(device) for term in terms]).sum(dim=0)
+class _Terms:
+    """The sums of blocks, in memory that is taken before the first of them is widened.
+
+    Taken one by one, they would come to lie between the blocks, and what is freed of a block
+    would not fit the next: the C library would spread out over two copies of a large θ.
+    """
+
+    def __init__(self, tensors: Tensors, *shape: int) -> None:
+        device, count = tensors[0].device, 0
+        for tensor in tensors:
+            count += 1 + tensor.numel() // CPU_BLOCK
+        self._shape, self._count, self._device = shape, count, device
+        self._sums: dict[torch.device, Tensor] = {}
+        self._taken: dict[torch.device, int] = {}
+
+    def next_on(self, device: torch.device) -> Tensor:
+        """Return where the next sum goes, on the device that it is computed on."""
+        if device not in self._sums:
+            shape = (self._count, *self._shape)
+            self._sums[device] = torch.empty(shape, dtype=torch.float64, device=device)
+        position = self._taken.get(device, 0)
+        self._taken[device] = position + 1
+        return self._sums[device][position]
+
+    def total(self) -> Tensor:
+        """Return the sum of all, on the first tensor's device."""
+        parts = [sums[: self._taken[device]] for device, sums in self._sums.items()]
+        return torch.cat([part.to(self._device) for part in parts]).sum(dim=0)
 
 
 def norm(tensors: Tensors) -> float:

@@ -105,84 +105,85 @@ def _functional() -> nn.Module:
         return Functional().double()
 
 
-BOTH = frozenset({"stacked", "compressed"})
-STACKED = frozenset({"stacked"})
+LINEAR = frozenset({"stacked", "compressed", "parallel"})
+USUAL = frozenset({"stacked", "parallel"})
+RANDOM = frozenset({"stacked"})
 MLP = {"hidden": (12, 8), "in_features": 30, "classes": 5}
 PROBLEMS: dict[str, Problem] = {
     "deep-linear": Problem(
-        _sample("deep-linear", depth=6, width=5), lambda: _rows(5, 5), "mse", BOTH
+        _sample("deep-linear", depth=6, width=5), lambda: _rows(5, 5), "mse", LINEAR
     ),
     "deep-linear-sse": Problem(
-        _sample("deep-linear", depth=4, width=5), lambda: _rows(5, 5), "sse", BOTH, reach=1e-4
+        _sample("deep-linear", depth=4, width=5), lambda: _rows(5, 5), "sse", LINEAR, reach=1e-4
     ),
     "deep-linear-batchnorm": Problem(
-        _sample("deep-linear", depth=5, width=5, norm="batch"), lambda: _rows(5, 5), "mse", BOTH
+        _sample("deep-linear", depth=5, width=5, norm="batch"), lambda: _rows(5, 5), "mse", LINEAR
     ),
     "deep-linear-running": Problem(
         _sample("deep-linear", depth=5, width=5, norm="batch"),
         lambda: _rows(5, 5),
         "mse",
-        BOTH,
+        LINEAR,
         "running",
     ),
-    "biases": Problem(_bias_chain, lambda: _rows(6, 3), "mse", BOTH),
-    "mlp-relu": Problem(_sample("mlp", **MLP), lambda: _labelled(30, 5), "cross-entropy", STACKED),
+    "biases": Problem(_bias_chain, lambda: _rows(6, 3), "mse", LINEAR),
+    "mlp-relu": Problem(_sample("mlp", **MLP), lambda: _labelled(30, 5), "cross-entropy", USUAL),
     "mlp-many-samples": Problem(
-        _sample("mlp", **MLP), lambda: _labelled(30, 5, (50, 20)), "cross-entropy", STACKED
+        _sample("mlp", **MLP), lambda: _labelled(30, 5, (50, 20)), "cross-entropy", USUAL
     ),
     "mlp-batchnorm": Problem(
-        _sample("mlp", norm="batch", **MLP), lambda: _labelled(30, 5), "cross-entropy", STACKED
+        _sample("mlp", norm="batch", **MLP), lambda: _labelled(30, 5), "cross-entropy", USUAL
     ),
     "mlp-frozen": Problem(
         _sample("mlp", norm="batch", **MLP),
         lambda: _labelled(30, 5),
         "cross-entropy",
-        STACKED,
+        USUAL,
         "frozen",
     ),
     "mlp-layernorm": Problem(
-        _sample("mlp", norm="layer", **MLP), lambda: _labelled(30, 5), "cross-entropy", STACKED
+        _sample("mlp", norm="layer", **MLP), lambda: _labelled(30, 5), "cross-entropy", USUAL
     ),
     **{
         f"mlp-{name}": Problem(
             _sample("mlp", activation=name, **MLP),
             lambda: _labelled(30, 5),
             "cross-entropy",
-            STACKED,
+            USUAL,
         )
         for name in ("tanh", "sigmoid", "gelu")
     },
-    "mlp-l1": Problem(_sample("mlp", **MLP), lambda: _rows(30, 5, (9, 6)), "l1", STACKED),
-    "functional": Problem(_functional, lambda: _labelled(12, 4), "cross-entropy", STACKED),
+    "mlp-l1": Problem(_sample("mlp", **MLP), lambda: _rows(30, 5, (9, 6)), "l1", USUAL),
+    "functional": Problem(_functional, lambda: _labelled(12, 4), "cross-entropy", USUAL),
     "cnn": Problem(
         _sample("cnn", channels=(4, 5, 4), hidden=6, image_size=8),
         _images,
         "cross-entropy",
-        STACKED,
+        USUAL,
     ),
     "vgg-batchnorm": Problem(
-        _sample("vgg", width=2, norm="batch", image_size=8), _images, "cross-entropy", STACKED
+        _sample("vgg", width=2, norm="batch", image_size=8), _images, "cross-entropy", USUAL
     ),
     "resnet": Problem(
-        _sample("resnet", depth=8, width=4, norm="batch"), _images, "cross-entropy", STACKED
+        _sample("resnet", depth=8, width=4, norm="batch"), _images, "cross-entropy", USUAL
     ),
     "gpt": Problem(
         _sample("gpt", layers=1, heads=2, width=8, context=6, vocabulary=11),
         _tokens,
         "cross-entropy",
-        STACKED,
+        USUAL,
     ),
     "awkward": Problem(
-        lambda: cases.Awkward().double(), lambda: _labelled(4, 3), "cross-entropy", STACKED
+        lambda: cases.Awkward().double(), lambda: _labelled(4, 3), "cross-entropy", USUAL
     ),
     "least-squares": Problem(
         cases.LeastSquares,
         lambda: [(x, y[:, 0]) for x, y in _rows(4, 1)],
         "mse",
-        STACKED,
+        USUAL,
     ),
     "dropping": Problem(
-        lambda: cases.Dropping().double(), lambda: _labelled(4, 3), "cross-entropy", STACKED
+        lambda: cases.Dropping().double(), lambda: _labelled(4, 3), "cross-entropy", RANDOM
     ),
 }
 
@@ -200,4 +201,4 @@ def open_site(
     batches = [Batch.split(map_tensors(raw, convert), model) for raw in problem.batches()]
     loss = losses.resolve(problem.loss, model)
     with Objective(model, batches, loss, norm_mode=problem.norm_mode, seed=1) as objective:
-        yield Site.survey(objective, label="here", learning_rate=0.1, seed=1)
+        yield Site.survey(objective, label="here", learning_rate=0.1, seed=1, threads=2)

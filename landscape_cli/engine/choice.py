@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from landscape_cli.engine.chain import read_chain
 from landscape_cli.engine.check import CheckedSweep
 from landscape_cli.engine.compiled import Compiled
 from landscape_cli.engine.compressed import Compressed
 from landscape_cli.engine.graph import Graph
+from landscape_cli.engine.lanes import free_lanes
 from landscape_cli.engine.memory import available_bytes
+from landscape_cli.engine.parallel import Parallel
 from landscape_cli.engine.plain import Plain
 from landscape_cli.engine.stacked import Stacked
 from landscape_cli.engine.strategy import Slice, Strategy, Sweep
@@ -24,11 +25,12 @@ from landscape_cli.errors import MeasurementError, SpecError
 from landscape_cli.site import Site
 
 STRATEGIES: Mapping[str, Strategy] = {
-    strategy.name: strategy for strategy in (Plain(), Stacked(), Compressed(), Graph(), Compiled())
+    strategy.name: strategy
+    for strategy in (Plain(), Stacked(), Compressed(), Parallel(), Graph(), Compiled())
 }
 WORTH_SECONDS = 0.5
 """Runs that the plain strategy would finish sooner are left to it."""
-FIRST_CHUNK, LARGEST_CHUNK = 8, 512
+LARGEST_CHUNK = 512
 ADVANTAGE = 0.93
 """A larger chunk, or another strategy, must take at most this share of the time."""
 MEMORY_SHARE = 0.4
@@ -37,8 +39,6 @@ TRIALS = 3
 """Chunks that are evaluated to try one size: one to warm up, two to be timed."""
 TRIAL_SHARE = 0.25
 """Of the run's points, how many a trial may be worth."""
-SMALL_SECONDS = 2e-3
-"""Seconds a point up to which a model that is no dense chain is tried stacked on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,10 @@ def _forced(site: Site, slice_: Slice, request: Request) -> Choice:
         raise MeasurementError(
             f"the strategy {strategy.name} cannot serve here", seen=refusal, hint="--strategy auto"
         )
-    if strategy.name in ("plain", "graph", "compiled"):
-        return Choice(strategy.name, 1, "")
+    if request.chunk is None:
+        chunks = tuple(strategy.chunks(site, _most(site, request)))
+        if len(chunks) == 1:
+            return Choice(strategy.name, *chunks)
     chunk, _ = _trial(strategy, site, slice_, request)
     reason = f"strategy {strategy.name} ({strategy.summary}), {chunk} points together"
     return Choice(strategy.name, chunk, reason)
@@ -136,20 +138,9 @@ def _forced(site: Site, slice_: Slice, request: Request) -> Choice:
 
 def _candidates(site: Site, slice_: Slice, seconds: float) -> Iterator[Strategy]:
     """Yield the strategies that may be faster than plain, the likeliest first."""
-    for strategy in (Compressed(), Stacked(), Graph()):
-        if not strategy.refusal(site, slice_) and _promising(strategy, site, seconds):
+    for strategy in (Compressed(), Stacked(), Graph(), Parallel()):
+        if not strategy.refusal(site, slice_) and strategy.promises(site, seconds):
             yield strategy
-
-
-def _promising(strategy: Strategy, site: Site, seconds: float) -> bool:
-    if strategy.name != "stacked" or site.parameters.device.type != "cpu":
-        return True
-    try:
-        read_chain(site.objective)
-    except ValueError:
-        # Other models are stacked under vmap, which pays where operations are too small for a CPU.
-        return seconds <= SMALL_SECONDS
-    return True
 
 
 def _plain_seconds(site: Site, slice_: Slice, request: Request) -> float:
@@ -168,8 +159,10 @@ def _trial(strategy: Strategy, site: Site, slice_: Slice, request: Request) -> t
     if request.chunk is not None:
         return _halved_to_fit(strategy, site, slice_, request.sizes, request.chunk)
     best_chunk, best_seconds = 1, math.inf
-    for chunk in _chunks(strategy, site, request):
-        seconds = _chunk_seconds(strategy, site, slice_, _tiled(request.sizes, chunk))
+    for chunk in strategy.chunks(site, _most(site, request)):
+        if best_seconds < math.inf and not _affordable(site, chunk, request):
+            break
+        seconds = _chunk_seconds(strategy, site, slice_, request.sizes, chunk)
         if seconds < best_seconds:
             best_chunk, best_seconds, previous = chunk, seconds, best_seconds
             if seconds < previous * ADVANTAGE:
@@ -178,45 +171,42 @@ def _trial(strategy: Strategy, site: Site, slice_: Slice, request: Request) -> t
     return best_chunk, best_seconds
 
 
+def _affordable(site: Site, chunk: int, request: Request) -> bool:
+    """Whether trying a chunk is little beside the points of the run."""
+    return TRIALS * chunk * free_lanes(site) <= request.points * TRIAL_SHARE
+
+
 def _halved_to_fit(
     strategy: Strategy, site: Site, slice_: Slice, sizes: np.ndarray, chunk: int
 ) -> tuple[int, float]:
     """Return the chunk that was asked for, or what of it fits the memory, and its seconds."""
-    chunk = 1 if strategy.name in ("graph", "compiled") else chunk
+    chunk = max(strategy.chunks(site, chunk))
     while True:
-        seconds = _chunk_seconds(strategy, site, slice_, _tiled(sizes, chunk))
+        seconds = _chunk_seconds(strategy, site, slice_, sizes, chunk)
         if chunk == 1 or math.isfinite(seconds):
             return chunk, seconds
         chunk //= 2
 
 
-def _tiled(sizes: np.ndarray, count: int) -> np.ndarray:
-    """Return `count` points, the given ones over and over."""
-    return np.resize(sizes, (count, *sizes.shape[1:]))
+def _chunk_seconds(
+    strategy: Strategy, site: Site, slice_: Slice, sizes: np.ndarray, chunk: int
+) -> float:
+    """Return the seconds a point in the faster of two trials, after a first one and its check.
 
-
-def _chunk_seconds(strategy: Strategy, site: Site, slice_: Slice, sizes: np.ndarray) -> float:
-    """Return the seconds a point in the faster of two chunks, after a first one and its check."""
-    sweep = CheckedSweep(strategy, site, slice_, chunk=len(sizes), tell=lambda _: None)
+    A trial is a chunk in every lane.
+    """
+    sizes = np.resize(sizes, (chunk * free_lanes(site), *sizes.shape[1:]))
+    sweep = CheckedSweep(strategy, site, slice_, chunk=chunk, tell=lambda _: None)
     sweep.evaluate(sizes)
-    if sweep.failed or sweep.chunk < len(sizes):
+    if sweep.failed or sweep.chunk < chunk:
         return math.inf
     return min(_timed(sweep, sizes) for _ in range(2))
 
 
-def _chunks(strategy: Strategy, site: Site, request: Request) -> Iterator[int]:
-    """Yield the chunks to try, doubling: what the line, the memory and the trial allow."""
-    if strategy.name in ("graph", "compiled"):
-        yield 1
-        return
+def _most(site: Site, request: Request) -> int:
+    """Return how many points together the memory and the line allow."""
     room = int(MEMORY_SHARE * available_bytes(site.parameters.device) / point_bytes(site))
-    limit = min(LARGEST_CHUNK, max(1, room), max(1, request.line_points))
-    chunk = min(FIRST_CHUNK, limit)
-    while True:
-        yield chunk
-        if chunk == limit or TRIALS * 2 * chunk > request.points * TRIAL_SHARE:
-            return
-        chunk = min(2 * chunk, limit)
+    return max(1, min(LARGEST_CHUNK, room // free_lanes(site), request.line_points))
 
 
 def point_bytes(site: Site) -> int:

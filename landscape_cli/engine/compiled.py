@@ -39,6 +39,14 @@ class Compiled:
             return "the forward pass draws random numbers"
         return ""
 
+    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
+        """Compiling takes seconds, which only long runs have."""
+        return False
+
+    def chunks(self, site: Site, most: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Evaluate one point at a time."""
+        return (1,)
+
     def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> CompiledSweep:  # noqa: ARG002
         """Compile the model unless it has been."""
         model = site.objective.model

@@ -8,7 +8,7 @@ more rows than A has columns, stands for the n samples exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -19,8 +19,9 @@ from landscape_cli.batches import Batch
 from landscape_cli.engine.chain import read_chain
 from landscape_cli.engine.chunks import ChunkedSweep
 from landscape_cli.engine.dense import DenseEvaluation
+from landscape_cli.engine.lanes import free_lanes
 from landscape_cli.engine.samples import Samples
-from landscape_cli.engine.strategy import Slice
+from landscape_cli.engine.strategy import FIRST_CHUNK, Slice, doubled
 from landscape_cli.losses import Elementwise
 from landscape_cli.objective import Objective
 from landscape_cli.site import Site
@@ -49,11 +50,20 @@ class Compressed:
             return "the model is not a linear chain: it has an activation"
         return _size_refusal(site.objective)
 
+    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
+        """Fewer samples are always less work."""
+        return True
+
+    def chunks(self, site: Site, most: int) -> Iterator[int]:  # noqa: ARG002
+        """Try more and more points together."""
+        return doubled(min(FIRST_CHUNK, most), most)
+
     def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> ChunkedSweep:
         """Make a slice ready."""
         chain = read_chain(site.objective)
         samples = compress(site.objective.batches, together=not chain.normalised)
-        return ChunkedSweep(slice_, DenseEvaluation(site, slice_, chain, samples), chunk)
+        evaluation = DenseEvaluation(site, slice_, chain, samples)
+        return ChunkedSweep(slice_, evaluation, chunk, lanes=free_lanes(site))
 
 
 def _size_refusal(objective: Objective) -> str:

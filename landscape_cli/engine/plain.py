@@ -14,8 +14,8 @@ from torch import Tensor
 from landscape_cli.engine.chunks import loss_columns
 from landscape_cli.engine.strategy import COLUMNS, Slice, coordinates
 from landscape_cli.objective import STREAMED, Tap
-from landscape_cli.parameters import gradient_sums
 from landscape_cli.site import Site
+from landscape_cli.sums import PointSums
 
 
 class Plain:
@@ -49,6 +49,7 @@ class PlainSweep:
         self._slice = slice_
         taps = [observer.tap for observer in slice_.observers.values() if observer.tap is not None]
         self._tap = Taps(taps) if taps else None
+        self._sums = PointSums(site.parameters, site.gradient)
 
     def evaluate(
         self, step_sizes: Sequence[float] | np.ndarray
@@ -78,12 +79,12 @@ class PlainSweep:
         gradient: Sequence[Tensor] = ()
         if not self._slice.gradients:
             return loss_columns(objective.value().reshape(1))[0], gradient
-        distance = self._site.parameters.squared_distance()
+        distance = self._sums.of_distance()
         if self._streams:
             loss, sums = self._stream()
         else:
             loss, gradient = objective.value_and_gradient(self._tap)
-            sums = gradient_sums(gradient, self._site.gradient)
+            sums = self._sums.of_gradient(gradient)
         return torch.cat([loss.reshape(1), sums, distance.reshape(1)]), gradient
 
     @property
@@ -96,9 +97,8 @@ class PlainSweep:
         sums = torch.zeros(3, dtype=torch.float64, device=self._site.parameters.device)
 
         def reduce(position: int, gradient: Tensor | None) -> None:
-            g = reference[position]
-            part = [torch.zeros_like(g) if gradient is None else gradient]
-            sums.add_(gradient_sums(part, [g]).to(sums.device))
+            part = torch.zeros_like(reference[position]) if gradient is None else gradient
+            sums.add_(self._sums.of_tensor(position, part).to(sums.device))
 
         return self._site.objective.value_and_reduction(reduce), sums
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -19,9 +20,13 @@ from landscape_cli.engine.chunks import (
     row_sums,
 )
 from landscape_cli.engine.dense import DenseEvaluation
+from landscape_cli.engine.lanes import free_lanes
 from landscape_cli.engine.samples import Samples
-from landscape_cli.engine.strategy import Slice
+from landscape_cli.engine.strategy import FIRST_CHUNK, Slice, doubled
 from landscape_cli.site import Site
+
+SMALL_SECONDS = 2e-3
+"""Seconds a point up to which a model that is no dense chain is tried stacked on a CPU."""
 
 
 class Stacked:
@@ -40,6 +45,14 @@ class Stacked:
             return "the model lies on several devices"
         return ""
 
+    def promises(self, site: Site, seconds: float) -> bool:
+        """Dense chains and GPUs gain; under vmap a CPU gains where operations are small."""
+        return _is_chain(site) or site.parameters.device.type != "cpu" or seconds <= SMALL_SECONDS
+
+    def chunks(self, site: Site, most: int) -> Iterator[int]:  # noqa: ARG002
+        """Try more and more points together."""
+        return doubled(min(FIRST_CHUNK, most), most)
+
     def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> ChunkedSweep:
         """Make a slice ready."""
         try:
@@ -47,7 +60,16 @@ class Stacked:
         except ValueError:
             return ChunkedSweep(slice_, MappedEvaluation(site, slice_), chunk)
         samples = [features_first(batch) for batch in site.objective.batches]
-        return ChunkedSweep(slice_, DenseEvaluation(site, slice_, chain, samples), chunk)
+        evaluation = DenseEvaluation(site, slice_, chain, samples)
+        return ChunkedSweep(slice_, evaluation, chunk, lanes=free_lanes(site))
+
+
+def _is_chain(site: Site) -> bool:
+    try:
+        read_chain(site.objective)
+    except ValueError:
+        return False
+    return True
 
 
 def features_first(batch: Batch) -> Samples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -15,6 +15,9 @@ from landscape_cli.site import Site
 
 COLUMNS = ("loss", "gradient_squared", "change_squared", "product", "distance_squared")
 """What is kept of a point: L, ‖∇L‖², ‖∇L − g‖², ⟨∇L, g⟩ and ‖θ(a) − θ₀‖², all float64."""
+
+FIRST_CHUNK = 8
+"""Points together from which a larger chunk is looked for."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,30 @@ class Strategy(Protocol):
         """Return in one line why the strategy cannot serve here; empty if it can."""
         ...
 
+    def promises(self, site: Site, seconds: float) -> bool:
+        """Whether it may be faster than the plain path, which takes `seconds` a point."""
+        ...
+
+    def chunks(self, site: Site, most: int) -> Iterable[int]:
+        """Yield how many points together are worth a trial, the fewest first, up to `most`."""
+        ...
+
     def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> Sweep:
         """Make a slice ready; `chunk` points are evaluated together."""
         ...
+
+
+def doubled(first: int, most: int) -> Iterator[int]:
+    """Yield `first`, twice as many and so on, and `most` at the end.
+
+    Example:
+        >>> list(doubled(8, 40))
+        [8, 16, 32, 40]
+    """
+    while first < most:
+        yield first
+        first *= 2
+    yield most
 
 
 def coordinates(step_sizes: Sequence[float] | np.ndarray, slice_: Slice) -> np.ndarray:

@@ -13,6 +13,9 @@ from landscape_cli.units import UnitKey, UnitResult
 UNIT_POINTS = 8
 """Points of a line that are measured and journalled together where nothing else decides."""
 
+CHUNKS = 4
+"""Chunks of a unit, where the points of a chunk are evaluated together."""
+
 PLANE_POINTS = 32
 """The same for the points of a plane, which have no gradient."""
 
@@ -45,11 +48,14 @@ def _plane_keys(plan: Plan, checkpoint: int, unit_points: int) -> Iterator[UnitK
 def whole_chunks(unit_points: int, chunk: int) -> int:
     """Return the number of points of a unit: whole chunks, and no fewer points than asked for.
 
+    Where points are evaluated together there are several chunks, as they may go side by side.
+
     Example:
-        >>> whole_chunks(8, 3)
-        9
+        >>> whole_chunks(8, 1), whole_chunks(8, 3), whole_chunks(20, 3)
+        (8, 12, 21)
     """
-    return -(-unit_points // chunk) * chunk
+    several = CHUNKS * chunk if chunk > 1 else 1
+    return -(-max(unit_points, several) // chunk) * chunk
 
 
 def obstacle(worker: Worker, checkpoint: int) -> LandscapeError | None:

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import nn
 
 from landscape_cli import batches, losses
@@ -70,10 +71,11 @@ class Worker:
         self._site: Site | None = None
         self._stack = ExitStack()
         self._life = ExitStack()
+        self._threads = torch.get_num_threads()
         self._channels_last = prefers_channels_last(equipment.model)
 
     def __enter__(self) -> Worker:
-        self._life.enter_context(recycled())
+        self._life.enter_context(recycled(self.equipment.model.parameters()))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -146,6 +148,7 @@ class Worker:
             learning_rate=np.nan if planned.learning_rate is None else planned.learning_rate,
             seed=spec.seed,
             step_multiples=self.plan.step_multiples,
+            threads=self._threads,
         )
         site.notices[:0] = remarks
         return site

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import engine_cases
 import numpy as np
 import pytest
 from engine_cases import PROBLEMS
 
-from landscape_cli.engine import choice
+from landscape_cli.engine import choice, stacked
 from landscape_cli.engine.choice import Choice, Request, choose
 from landscape_cli.engine.strategy import Line
 from landscape_cli.errors import MeasurementError, SpecError
@@ -49,15 +51,27 @@ def test_a_long_run_on_a_small_net_is_stacked() -> None:
 
 @pytest.mark.usefixtures("stacking_pays")
 def test_a_small_model_of_any_kind_is_tried_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "SMALL_SECONDS", 1.0)
+    monkeypatch.setattr(stacked, "SMALL_SECONDS", 1.0)
     assert chosen("gpt", points=1_000_000).strategy == "stacked"
-    monkeypatch.setattr(choice, "SMALL_SECONDS", 0.0)
-    assert chosen("gpt", points=1_000_000).strategy == "plain"
+    monkeypatch.setattr(stacked, "SMALL_SECONDS", 0.0)
+    assert chosen("gpt", points=1_000_000).strategy == "parallel"
 
 
 @pytest.mark.usefixtures("stacking_pays")
 def test_a_linear_chain_with_a_squared_loss_is_never_left_to_plain() -> None:
     assert chosen("deep-linear", points=1_000_000).strategy in ("compressed", "stacked")
+
+
+@pytest.mark.usefixtures("stacking_pays")
+def test_points_go_side_by_side_only_where_there_are_threads_for_them() -> None:
+    with engine_cases.open_site(PROBLEMS["resnet"]) as site:
+        line = Line("gradient", site.gradient)
+        request = Request("auto", None, 1_000_000, 16, SIZES)
+        alone = replace(site, threads=1)
+        assert choose(alone, line, request).strategy == "plain"
+        found = choose(replace(site, threads=3), line, request)
+    assert (found.strategy, found.chunk) == ("parallel", 3)
+    assert "3 points together" in found.reason
 
 
 def test_a_strategy_and_a_chunk_can_be_forced() -> None:

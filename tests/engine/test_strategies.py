@@ -15,7 +15,7 @@ from landscape_cli.engine.plain import Plain
 from landscape_cli.engine.strategy import Line, Plane
 from landscape_cli.site import Site
 
-REWRITTEN = ("stacked", "compressed")
+REWRITTEN = ("stacked", "compressed", "parallel")
 PAIRS = [(s, p) for s in REWRITTEN for p, problem in PROBLEMS.items() if s in problem.serving]
 
 
