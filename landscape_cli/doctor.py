@@ -13,7 +13,7 @@ import numpy as np
 
 from landscape_cli.errors import MeasurementError
 from landscape_cli.probing import Preparation, Request
-from landscape_cli.threads import limited
+from landscape_cli.threads import limited, shared
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from landscape_cli.engine.worker import Worker
     from landscape_cli.objective import Objective
     from landscape_cli.site import Site
+    from landscape_cli.specs import ProbeSpec
 
 Level = Literal["good", "note", "problem"]
 
@@ -59,11 +60,13 @@ class Diagnosis:
         strategy: how points would be evaluated.
         chunk: points evaluated together.
         points: number of points of the run.
-        seconds_per_point: of one point, with that strategy.
-        seconds_expected: of all points; measures beyond the basic ones come on top.
-        bytes_expected: memory of θ in its copies and of what a point keeps for its gradient.
-        bytes_available: free memory of the device.
+        seconds_per_point: of one point, with that strategy, on one worker.
+        seconds_expected: of all points, on all workers; measures beyond the basic ones come on top.
+        bytes_expected: memory of θ in its copies and of what a point keeps for its gradient, of
+            every worker on the first device.
+        bytes_available: free memory of the first device.
         refusals: why the other strategies cannot serve, by name.
+        workers: how many processes would measure.
     """
 
     findings: tuple[Finding, ...]
@@ -76,6 +79,7 @@ class Diagnosis:
     bytes_expected: int
     bytes_available: int
     refusals: dict[str, str] = field(default_factory=dict)
+    workers: int = 1
 
     @property
     def healthy(self) -> bool:
@@ -119,19 +123,32 @@ def examine(
 
     paths = [checkpoints] if isinstance(checkpoints, str | Path) else list(checkpoints)
     request = Request.resolve(paths, model, data, settings)
-    request = replace(request, spec=request.spec.here())
+    asked = request.spec
+    sharing = _sharing(asked)
+    request = replace(request, spec=asked.here())
     with ExitStack() as stack:
+        stack.enter_context(limited(shared(sharing)))
         prepared = stack.enter_context(Preparation(request))
         worker = stack.enter_context(Worker(prepared.plan, prepared.equipment))
         stack.enter_context(limited(worker.settle_threads()))
-        return _Examination(worker).diagnosis()
+        return _Examination(worker, workers=asked.processes, sharing=sharing).diagnosis()
+
+
+def _sharing(spec: ProbeSpec) -> int:
+    """Return how many workers share the first device, as far as this machine decides that."""
+    from landscape_cli.devices import choose_devices
+
+    if spec.engine != "local":
+        return 1
+    devices = choose_devices(spec.devices, spec.processes)
+    return devices.count(devices[0])
 
 
 class _Examination:
     """The looks that are taken at an open checkpoint."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, worker: Worker, *, workers: int, sharing: int) -> None:
+        self._worker, self._workers, self._sharing = worker, workers, sharing
         self._site: Site = worker.site(0)
         self._objective: Objective = self._site.objective
 
@@ -151,11 +168,12 @@ class _Examination:
         ]
         choice, seconds, told = self._strategy()
         points = self._worker.plan.points
-        needed = self._bytes(choice.chunk)
+        expected = seconds * points / self._workers
+        needed = self._sharing * self._bytes(choice.chunk)
         available = available_bytes(self._site.parameters.device)
         findings += [
             *told,
-            _time_finding(seconds * points, points),
+            _time_finding(expected, points, self._workers),
             _memory_finding(needed, available),
         ]
         return Diagnosis(
@@ -165,10 +183,11 @@ class _Examination:
             chunk=choice.chunk,
             points=points,
             seconds_per_point=seconds,
-            seconds_expected=seconds * points,
+            seconds_expected=expected,
             bytes_expected=needed,
             bytes_available=available,
             refusals=self._refusals(),
+            workers=self._workers,
         )
 
     def _values(self) -> Finding:
@@ -322,8 +341,9 @@ class _Examination:
         return {name: refusal for name, refusal in refusals.items() if refusal}
 
 
-def _time_finding(seconds: float, points: int) -> Finding:
-    what = f"{points:,} points take about {_duration(seconds)}"
+def _time_finding(seconds: float, points: int, workers: int) -> Finding:
+    together = f" on {workers} workers" if workers > 1 else ""
+    what = f"{points:,} points take about {_duration(seconds)}{together}"
     if seconds > HALF_AN_HOUR:
         advice = "fewer --steps, --direction or --batches, --steps auto, or a GPU"
         return Finding("time", "note", what, advice)

@@ -81,7 +81,8 @@ def probe(
         SpecError: If a setting cannot be meant, or `output` exists.
         AdapterError: If model or data cannot be built.
         CheckpointError: If no checkpoint can be read, or none fits.
-        MeasurementError: If nothing could be measured.
+        MeasurementError: If nothing could be measured, or `model` or the batches are objects that
+            cannot be sent to the other processes that `device` or `workers` asks for.
 
     Examples:
         >>> import torch, landscape_cli as landscape

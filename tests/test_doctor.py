@@ -129,6 +129,15 @@ def test_memory_that_does_not_suffice_is_a_problem(monkeypatch: pytest.MonkeyPat
     assert level(look(nn.Linear(4, 3)), "memory") == "problem"
 
 
+def test_several_workers_share_the_time_and_each_takes_its_memory() -> None:
+    one, two = look(nn.Linear(4, 3)), look(nn.Linear(4, 3), device="cpu,cpu")
+    assert "on 2 workers" in text(two, "time")
+    assert "workers" not in text(one, "time")
+    assert two.workers == 2
+    assert two.seconds_expected == pytest.approx(16 * two.seconds_per_point / 2)
+    assert two.bytes_expected == 2 * one.bytes_expected
+
+
 def test_a_diagnosis_is_plain_values_and_leaves_the_model_alone() -> None:
     model = cases.Awkward().double()
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -194,6 +194,30 @@ def test_where_a_run_is_measured_may_change() -> None:
 
 
 @pytest.mark.parametrize(
+    ("recorded", "present", "goes_on"),
+    [
+        ("cpu x86_64", "cpu x86_64", True),
+        ("cpu x86_64", "cpu aarch64", False),
+        ("cpu x86_64", "cuda:0 NVIDIA A", False),
+        ("cuda:0 NVIDIA A", "cuda:1 NVIDIA A", True),
+        ("cuda:0 NVIDIA A", "cuda:0 NVIDIA A, cuda:1 NVIDIA A", True),
+        ("cuda:0 NVIDIA A, cuda:1 NVIDIA A", "cuda:3 NVIDIA A", True),
+        ("cuda:0 NVIDIA A", "cuda:0 NVIDIA A, cuda:1 NVIDIA B", False),
+        ("cuda:0 NVIDIA A, cuda:1 NVIDIA B", "cuda:0 NVIDIA B", True),
+    ],
+)
+def test_a_run_goes_on_with_devices_of_the_kinds_it_was_begun_on(
+    recorded: str, present: str, goes_on: bool
+) -> None:
+    before = {"settings": {"device": "auto"}, "provenance": {"device": recorded}}
+    now = {"settings": {"device": "cpu,cpu"}, "provenance": {"device": present}}
+    seen = [f'provenance.device was "{recorded}", is "{present}"']
+    differences = list(find_differences(before, now))
+    assert (differences == []) == goes_on
+    assert goes_on or differences == seen
+
+
+@pytest.mark.parametrize(
     ("changes", "seen"),
     [
         ({"settings": {**HEADER["settings"], "seed": 1}}, "settings.seed was 0, is 1"),

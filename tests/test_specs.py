@@ -130,3 +130,23 @@ def test_settings_that_say_where_are_the_defaults_here_and_the_others_stay() -> 
         ("x",), "a:b", "c:d", engine="ray", workers=3, gpus_per_worker=0.5, address="h:1", seed=7
     )
     assert spec.here() == ProbeSpec(("x",), "a:b", "c:d", seed=7)
+    spec = ProbeSpec(("x",), "a:b", "c:d", device="cuda:1,cuda:0", workers=4)
+    assert spec.here() == ProbeSpec(("x",), "a:b", "c:d", device="cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "devices", "processes"),
+    [
+        ({}, ("auto",), 1),
+        ({"device": "cuda", "workers": 3}, ("cuda",), 3),
+        ({"device": "cuda:0, cuda:1"}, ("cuda:0", "cuda:1"), 2),
+        ({"device": "cpu,cpu", "workers": 4}, ("cpu", "cpu"), 4),
+        ({"device": "cuda:0,cuda:0"}, ("cuda:0", "cuda:0"), 2),
+    ],
+)
+def test_one_process_measures_for_each_device_or_as_many_as_are_asked_for(
+    settings, devices, processes
+) -> None:
+    spec = ProbeSpec.from_mapping({**MINIMAL, **settings})
+    assert (spec.devices, spec.processes) == (devices, processes)
+    assert ProbeSpec.from_json(spec.to_json()) == spec

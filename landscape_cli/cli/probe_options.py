@@ -176,7 +176,7 @@ class ProbeOptions:
         str | None,
         option(
             metavar="NAME",
-            help="auto, cpu, cuda, cuda:1, ...",
+            help="auto, cpu, cuda, cuda:1, ...; several, as cuda:0,cuda:1, measure together.",
             unless="auto",
             rich_help_panel=PLACE,
         ),
@@ -247,7 +247,8 @@ class ProbeOptions:
         int | None,
         option(
             metavar="N",
-            help="Processes that measure, with the engine ray.",
+            help="Processes that measure, at least one for each device; with --device cuda, on as "
+            "many GPUs.",
             unless="1",
             rich_help_panel=PLACE,
         ),

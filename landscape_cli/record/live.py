@@ -64,7 +64,13 @@ class LiveProbe:
             )
         placeholders = {"checkpoints": ("-",), "model": "-", "data": "-"}
         tuples = {"directions": tuple(listed)} if listed else {}
-        ProbeSpec.from_mapping({**placeholders, **settings, **tuples})
+        spec = ProbeSpec.from_mapping({**placeholders, **settings, **tuples})
+        if spec.engine == "local" and spec.processes > 1:
+            raise SpecError(
+                "a live probe measures in the process that trains",
+                seen=f"{spec.processes} workers",
+                hint="one device, or record checkpoints and probe them afterwards",
+            )
         self.keep_checkpoints = keep_checkpoints
         self.output = Path(output) if output is not None else None
         self._data = data

@@ -168,8 +168,11 @@ def test_a_later_step_that_cannot_be_measured_is_left_out_with_a_warning(tmp_pat
 
 @pytest.mark.parametrize(
     "options",
-    [{"lr": 0.1}, {"directions": "update"}, {"steps": "4:1:3"}, {"norm_mode": "eval"}, {"step": 1}],
-)
+    [
+        {"lr": 0.1}, {"directions": "update"}, {"steps": "4:1:3"}, {"norm_mode": "eval"},
+        {"step": 1}, {"device": "cpu,cpu"}, {"workers": 2},
+    ],
+)  # fmt: skip
 def test_settings_that_make_no_sense_are_refused_before_training(options):
     with pytest.raises(SpecError):
         LiveProbe(classification_data(), **options)

@@ -297,6 +297,7 @@ def test_a_recording_is_replaced_only_when_asked_to(tmp_path):
         ({"optimizer": "adam", "momentum": 0.9}, SpecError, "no momentum of its own"),
         ({"schedule": "often"}, SpecError, "no such schedule"),
         ({"device": "cuda:99"}, SpecError, "no such GPU"),
+        ({"device": "cpu,cpu"}, SpecError, "one device is needed"),
         ({"loss": "mse"}, MeasurementError, "do not fit together"),
     ],
 )
