@@ -31,12 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cases = [replace(case, points=options.points) for case in cases]
     reports = [_measure(case, options) for case in cases]
     growths = [g for case in cases for g in _grow(case, options.rounds)] if options.growth else []
-    peaks = {d: memory.peak_of(d) for d in ("gradient", "random:1")} if options.memory else {}
+    peaks = memory.peaks() if options.memory else []
     lines = _page(reports, growths, peaks, options)
     print("\n".join(lines))
     if options.json:
         values = {"cases": [r.to_dict() for r in reports], "growth": [asdict(g) for g in growths]}
-        options.json.write_text(json.dumps({**values, "memory": peaks}, indent=2))
+        options.json.write_text(json.dumps({**values, "memory": memory.to_dicts(peaks)}, indent=2))
     if options.markdown:
         options.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -135,7 +135,7 @@ def _grow(case: Case, rounds: int) -> list[report.Growth]:
 def _page(
     reports: list[report.CaseReport],
     growths: list[report.Growth],
-    peaks: dict[str, dict[str, float]],
+    peaks: list[memory.Peak],
     options: argparse.Namespace,
 ) -> list[str]:
     machine = f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}, float32"
@@ -147,10 +147,11 @@ def _page(
         lines += ["## A Hessian-vector product", "", *report.product_table(reports), ""]
     if growths:
         lines += ["## Growth", "", *report.growth_table(growths), ""]
-    for direction, peak in peaks.items():
-        copies = peak["grown"] / peak["theta"]
-        text = f"{peak['parameters']:,} parameters, direction {direction}: {copies:.2f} copies of θ"
-        lines += [text + " beside the model's own", ""]
+    if peaks:
+        title = (
+            f"## Memory, in copies of θ beside the model's own ({peaks[0].parameters:,} parameters)"
+        )
+        lines += [title, "", *memory.table(peaks), ""]
     missing = {name: reason for r in reports for name, reason in r.missing.items()}
     lines += [f"Not timed: {name} ({reason})." for name, reason in missing.items()]
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])

@@ -164,28 +164,27 @@ def _join(groups: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
 
 def inner_product(first: Tensors, second: Tensors) -> Tensor:
     """Return ⟨x, y⟩ over all tensors, summed in float64; shape ()."""
-    terms = _Terms(first)
-    for x, y in _blocks(first, second):
-        torch.dot(x.double(), y.double(), out=terms.next_on(x.device))
-    return terms.total()
+    sums = _Sums(first, second)
+    for term, x, y in sums:
+        torch.dot(x, y, out=term)
+    return sums.total()
 
 
 def squared_norm(tensors: Tensors) -> Tensor:
     """Return ‖x‖₂² over all tensors, summed in float64; shape ()."""
-    terms = _Terms(tensors)
-    for (x,) in _blocks(tensors):
-        wide = x.double()
-        torch.dot(wide, wide, out=terms.next_on(x.device))
-    return terms.total()
+    sums = _Sums(tensors)
+    for term, x in sums:
+        torch.dot(x, x, out=term)
+    return sums.total()
 
 
 def squared_difference(first: Tensors, second: Tensors) -> Tensor:
     """Return ‖x − y‖₂², subtracted and summed in float64; shape ()."""
-    terms = _Terms(first)
-    for x, y in _blocks(first, second):
-        difference = x.double() - y.double()  # float64 operands are not copied: never in place
-        torch.dot(difference, difference, out=terms.next_on(x.device))
-    return terms.total()
+    sums = _Sums(first, second)
+    for term, x, y in sums:
+        difference = x.sub_(y)
+        torch.dot(difference, difference, out=term)
+    return sums.total()
 
 
 def gradient_sums(gradient: Tensors, reference: Tensors) -> Tensor:
@@ -194,45 +193,59 @@ def gradient_sums(gradient: Tensors, reference: Tensors) -> Tensor:
     The difference and the product are formed in float64, so that neither cancellation nor
     overflow adds to the rounding of the gradients themselves.
     """
-    terms = _Terms(gradient, 3)
-    for x, r in _blocks(gradient, reference):
-        wide, wide_reference = x.double(), r.double()
-        norm, change, product = terms.next_on(x.device).unbind()
-        torch.dot(wide, wide, out=norm)
-        torch.dot(wide, wide_reference, out=product)
-        difference = wide - wide_reference
+    sums = _Sums(gradient, reference, shape=(3,))
+    for term, x, r in sums:
+        norm, change, product = term.unbind()
+        torch.dot(x, x, out=norm)
+        torch.dot(x, r, out=product)
+        difference = x.sub_(r)
         torch.dot(difference, difference, out=change)
-    return terms.total()
+    return sums.total()
 
 
-class _Terms:
-    """The sums of blocks, in memory that is taken before the first of them is widened.
+class _Sums:
+    """Sums over blocks of float64 copies, to be iterated over once.
 
-    Taken one by one, they would come to lie between the blocks, and what is freed of a block
-    would not fit the next: the C library would spread out over two copies of a large θ.
+    Iterating yields where the sum of a block goes, and its operands, which may be written over.
+    All of it is memory that is taken once: what is taken and freed again at every block of a
+    large θ breaks up the heap of the C library, which was seen to grow by two copies of θ.
+
+    Args:
+        operands: tensors alike, of which corresponding pieces come together.
+        shape: of a sum.
     """
 
-    def __init__(self, tensors: Tensors, *shape: int) -> None:
-        device, count = tensors[0].device, 0
-        for tensor in tensors:
-            count += 1 + tensor.numel() // CPU_BLOCK
-        self._shape, self._count, self._device = shape, count, device
-        self._sums: dict[torch.device, Tensor] = {}
-        self._taken: dict[torch.device, int] = {}
+    def __init__(self, *operands: Tensors, shape: tuple[int, ...] = ()) -> None:
+        self._operands = operands
+        self._shape = (sum(1 + tensor.numel() // CPU_BLOCK for tensor in operands[0]), *shape)
+        self._rows: dict[torch.device, Tensor] = {}
+        self._used: dict[torch.device, int] = {}
+        self._wide: dict[torch.device, Tensor] = {}
 
-    def next_on(self, device: torch.device) -> Tensor:
-        """Return where the next sum goes, on the device that it is computed on."""
-        if device not in self._sums:
-            shape = (self._count, *self._shape)
-            self._sums[device] = torch.empty(shape, dtype=torch.float64, device=device)
-        position = self._taken.get(device, 0)
-        self._taken[device] = position + 1
-        return self._sums[device][position]
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        for pieces in _blocks(*self._operands):
+            yield self._next_on(pieces[0].device), *self._widened(pieces)
+
+    def _next_on(self, device: torch.device) -> Tensor:
+        if device not in self._rows:
+            self._rows[device] = torch.empty(self._shape, dtype=torch.float64, device=device)
+        position = self._used.get(device, 0)
+        self._used[device] = position + 1
+        return self._rows[device][position]
+
+    def _widened(self, pieces: tuple[Tensor, ...]) -> Iterator[Tensor]:
+        device, size = pieces[0].device, pieces[0].numel()
+        wide = self._wide.get(device)
+        if wide is None or wide.shape[1] < size:
+            wide = torch.empty(len(pieces), size, dtype=torch.float64, device=device)
+            self._wide[device] = wide
+        return (row[:size].copy_(piece) for row, piece in zip(wide, pieces, strict=True))
 
     def total(self) -> Tensor:
         """Return the sum of all, on the first tensor's device."""
-        parts = [sums[: self._taken[device]] for device, sums in self._sums.items()]
-        return torch.cat([part.to(self._device) for part in parts]).sum(dim=0)
+        device = self._operands[0][0].device
+        parts = [rows[: self._used[place]].to(device) for place, rows in self._rows.items()]
+        return torch.cat(parts).sum(dim=0)
 
 
 def norm(tensors: Tensors) -> float:

@@ -5,14 +5,27 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4
 """Parameters of mallopt(3)."""
+LARGE = 32 << 20
+"""Bytes of a tensor of θ from which tensors of that size are mapped by themselves.
+
+A piece of the heap that was freed does not quite fit another tensor of its size where something
+small has settled beside it: of large tensors, a copy of θ and more is lost in that way.
+"""
 RECYCLING = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 << 20))
+MAPPING = (
+    (M_MMAP_MAX, 65_536),
+    (M_MMAP_THRESHOLD, LARGE),
+    (M_TRIM_THRESHOLD, 2**31 - 1),
+    (M_TOP_PAD, 64 << 20),
+)
 USUAL = (
     (M_MMAP_MAX, 65_536),
     (M_MMAP_THRESHOLD, 32 << 20),
@@ -23,18 +36,22 @@ USUAL = (
 
 
 @contextmanager
-def recycled() -> Iterator[None]:
+def recycled(parameters: Iterable[Tensor] = ()) -> Iterator[None]:
     """Let freed memory stay with the process, so that every point finds its pages mapped.
 
     By default glibc gives large blocks back to the system, and a convolutional net then spends
     a tenth of its time on page faults. Afterwards the memory is given back. Nothing happens where
     the C library is another one.
+
+    Args:
+        parameters: of the model; if one of them is `LARGE`, tensors of that size are given back.
     """
     mallopt = _mallopt()
     if mallopt is None:
         yield
         return
-    _apply(mallopt, RECYCLING)
+    large = any(tensor.numel() * tensor.element_size() >= LARGE for tensor in parameters)
+    _apply(mallopt, MAPPING if large else RECYCLING)
     try:
         yield
     finally:
