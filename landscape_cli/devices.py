@@ -30,15 +30,19 @@ def choose_device(name: str) -> torch.device:
         raise SpecError("no such device", seen=name, hint="auto, cpu, cuda, cuda:1, …") from None
     if device.type != "cuda":
         return device
-    _check_gpus(name, (device.index or 0) + 1, hint="--device cpu")
+    _check_gpus(name, (device.index or 0) + 1)
     return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
 
 
-def _check_gpus(name: str, count: int, *, hint: str) -> None:
-    """Check that there are so many GPUs."""
+def _check_gpus(name: str, count: int, *, hint: str = "--device cpu") -> None:
+    """Check that there are so many GPUs; the hint is for where there are some."""
     there = torch.cuda.device_count()
     if count > there:
-        raise SpecError("there is no such GPU here", seen=f"{name}; {there} GPUs", hint=hint)
+        raise SpecError(
+            "there is no such GPU here",
+            seen=f"{name}; {there} GPUs",
+            hint=hint if there else "--device cpu",
+        )
 
 
 def choose_devices(names: Sequence[str], count: int) -> tuple[torch.device, ...]:

@@ -95,7 +95,7 @@ class Processes:
     def start(self, number: int) -> None:
         """Start a process on a device that has none."""
         here, there = Pipe()
-        messages = tempfile.TemporaryFile("a+b")  # noqa: SIM115  it is open as long as the worker
+        messages = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the worker
         arguments = [str(os.getpid()), str(there.fileno()), *map(_absolute, sys.path)]
         try:
             with _uninterrupted():

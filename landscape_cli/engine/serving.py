@@ -47,7 +47,7 @@ def serve(driver: int, pipe: int) -> None:
         while True:
             question, about = pickle.loads(received.get())  # noqa: S301  the driver's own
             connection.send(_answer(station, question, about))
-            _forget_messages()
+            forget_messages()
     except OSError:
         os._exit(0)  # the driver is gone, and nobody is left to tell
 
@@ -80,7 +80,8 @@ def _die_with(driver: int) -> None:
         os._exit(0)
 
 
-def _forget_messages() -> None:
+def forget_messages(descriptor: int = 2) -> None:
     """Keep the file of messages small, whatever the model says at every point."""
-    if os.fstat(2).st_size > MOST_MESSAGES:
-        os.ftruncate(2, 0)
+    if os.lseek(descriptor, 0, os.SEEK_CUR) > MOST_MESSAGES:
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)

@@ -31,6 +31,7 @@ from torch import nn
 import landscape_cli as landscape
 from landscape_cli.devices import choose_devices
 from landscape_cli.engine.processes import Processes
+from landscape_cli.engine.serving import MOST_MESSAGES, forget_messages
 from landscape_cli.errors import LandscapeError, MeasurementError, SpecError
 from landscape_cli.journal import Journal
 from landscape_cli.sending import BY_VALUE
@@ -266,6 +267,16 @@ def test_a_process_that_dies_at_once_says_its_last_words(monkeypatch: pytest.Mon
         transport.start(0)
         wait_until(transport.arrivals, "it is lost")
         assert transport.starved().seen == "exit status 1: no room"
+
+
+def test_messages_that_pile_up_are_forgotten(tmp_path: Path) -> None:
+    with (tmp_path / "messages").open("w+b", buffering=0) as file:
+        file.write(b"kept, ")
+        forget_messages(file.fileno())
+        file.write(b"x" * MOST_MESSAGES)
+        forget_messages(file.fileno())
+        file.write(b"last words")
+    assert (tmp_path / "messages").read_bytes() == b"last words"
 
 
 # --- which devices, and how many
