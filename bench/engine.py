@@ -47,5 +47,5 @@ def runner(case: Case, *, gradients: bool = True, strategy: str = "auto") -> Ite
     here = PlannedCheckpoint("bench", "", 0, 1.0, "")
     plan = Plan(asdict(spec), (here,), ("gradient",), (), tuple(case.steps().tolist()))
     equipment = Equipment(spec, case.model(), Sample((case.data(),), None), live=False)
-    with Worker(plan, equipment) as worker, limited(worker.settle_threads()):
+    with Worker(plan, equipment) as worker, limited(worker.settle().threads):
         yield Runner(worker, case, gradients=gradients, strategy=strategy)

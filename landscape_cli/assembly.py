@@ -288,13 +288,14 @@ class _Assembly:
         return attributes
 
     def _choice(self) -> dict[str, Any]:
-        """Return strategy and chunk as they were in the end, and the number of threads."""
+        """Return strategy and chunk as they were in the end, and the conditions."""
         choices = [key for key in self.units if key.kind == "choice"]
         last = max(choices, key=lambda key: key.start, default=None)
         return {
             "strategy": last.name if last else "plain",
             "chunk": last.stop if last else 1,
             "threads": next((key.stop for key in self.units if key.kind == "threads"), 0),
+            "layout": next((key.name for key in self.units if key.kind == "threads"), ""),
         }
 
     def _complete(self) -> bool:

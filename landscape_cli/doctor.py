@@ -130,7 +130,7 @@ def examine(
         stack.enter_context(limited(shared(sharing)))
         prepared = stack.enter_context(Preparation(request))
         worker = stack.enter_context(Worker(prepared.plan, prepared.equipment))
-        stack.enter_context(limited(worker.settle_threads()))
+        stack.enter_context(limited(worker.settle().threads))
         return _Examination(worker, workers=asked.processes, sharing=sharing).diagnosis()
 
 

@@ -28,6 +28,7 @@ from landscape_cli.devices import (
     present,
 )
 from landscape_cli.engine import local
+from landscape_cli.engine.conditions import Conditions
 from landscape_cli.engine.tasks import UNIT_POINTS
 from landscape_cli.engine.worker import Equipment, Worker
 from landscape_cli.errors import CheckpointError, MeasurementError, SpecError
@@ -369,14 +370,15 @@ def _measure_here(
 ) -> Generator[UnitResult, None, None]:
     """Measure in this process.
 
-    Results repeat bit for bit at a fixed number of threads, so the number is kept with them.
+    Results repeat bit for bit under equal conditions, so these are kept with them.
     """
     with Worker(plan, prepared.equipment) as worker:
-        threads = next((key.stop for key in finished if key.kind == "threads"), 0)
-        if not threads:
-            threads = worker.settle_threads()
-            yield UnitResult(UnitKey(-1, "threads", stop=threads))
-        with limited(threads):
+        conditions = Conditions.recorded(finished)
+        if conditions is None:
+            conditions = worker.settle()
+            yield conditions.unit()
+        worker.keep_to(conditions)
+        with limited(conditions.threads):
             yield from local.run(
                 plan, worker, finished=finished, unit_points=unit_points, progress=progress
             )

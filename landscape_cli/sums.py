@@ -117,7 +117,7 @@ def _blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, ...]]:
     order = _Order([second])
     for tensor in (first, second):
         (flat,) = order.flatten([tensor])
-        yield flat.split(BLOCK)
+        yield torch.split(flat, BLOCK)
 
 
 def _sums(x: Tensor, r: Tensor) -> Tensor:

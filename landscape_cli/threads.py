@@ -25,13 +25,14 @@ def settle(evaluate: Callable[[], object]) -> int:
     if most == 1 or "OMP_NUM_THREADS" in os.environ or torch.cuda.is_available():
         return most
     with limited(1):
-        alone = _seconds(evaluate)
+        alone = seconds(evaluate)
     if alone < QUICK_SECONDS:
         return 1
-    return most if _seconds(evaluate) < alone * ADVANTAGE else 1
+    return most if seconds(evaluate) < alone * ADVANTAGE else 1
 
 
-def _seconds(evaluate: Callable[[], object]) -> float:
+def seconds(evaluate: Callable[[], object]) -> float:
+    """Return the seconds of the faster one of two calls, as the first one warms up."""
     taken = []
     for _ in range(2):
         started = time.perf_counter()

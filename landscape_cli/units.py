@@ -10,6 +10,9 @@ import numpy as np
 
 UnitKind = Literal["base", "line", "measure", "plane", "choice", "threads", "failure"]
 
+RUN = -1
+"""The checkpoint of a unit that concerns the whole run."""
+
 
 @dataclass(frozen=True, order=True)
 class UnitKey:
@@ -18,9 +21,9 @@ class UnitKey:
     Attributes:
         checkpoint: position along the checkpoint axis; −1 for what concerns the whole run.
         kind: ``base`` (loss, gradient norm, noise floor), ``line``, ``measure``, ``plane``,
-            ``choice`` (strategy and chunk of the run), ``threads`` (how many, `stop`) or
+            ``choice`` (strategy and chunk of the run), ``threads`` (how many, `stop`; the layout) or
             ``failure`` (of a whole checkpoint).
-        name: the direction's label, the measure's name, the strategy's name.
+        name: the direction's label, the measure's name, the strategy's name, the layout.
         start: first point.
         stop: one past the last point.
     """

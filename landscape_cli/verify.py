@@ -14,6 +14,7 @@ import numpy as np
 
 from landscape_cli import store
 from landscape_cli.engine.choice import Choice, find_strategy
+from landscape_cli.engine.conditions import Conditions
 from landscape_cli.engine.strategy import COLUMNS
 from landscape_cli.engine.worker import Worker
 from landscape_cli.errors import SpecError, StoreError
@@ -160,8 +161,9 @@ def verify(
         prepared = stack.enter_context(Preparation(Request(spec, None, None)))
         again = _Again(run, prepared)
         differences = tuple(again.differences(sorted({place[0] for place in chosen})))
-        stack.enter_context(limited(again.threads))
+        stack.enter_context(limited(again.conditions.threads))
         worker = stack.enter_context(Worker(again.plan, prepared.equipment))
+        worker.keep_to(again.conditions)
         worker.steering.adopt(again.choice)
         readings: list[Reading] = []
         for place in chosen:
@@ -228,7 +230,8 @@ class _Again:
         self.present = prepared.plan
         spec = prepared.spec
         self.relative = RELATIVE[spec.dtype]
-        self.threads = int(run.attributes.get("threads", 0)) or 1
+        threads, layout = run.attributes.get("threads", 0), run.attributes.get("layout", "")
+        self.conditions = Conditions(int(threads) or 1, str(layout))
         strategy = str(run.attributes.get("strategy", "plain"))
         find_strategy(strategy)
         self.choice = Choice(strategy, max(1, int(run.attributes.get("chunk", 1))))

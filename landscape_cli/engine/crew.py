@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from landscape_cli.engine.choice import Choice
+from landscape_cli.engine.conditions import Conditions
 from landscape_cli.engine.dispatch import Dispatch
 from landscape_cli.engine.station import Greeting, Outcome, Settled
 from landscape_cli.engine.tasks import keys_of, recorded_choices, whole_chunks
@@ -18,8 +19,6 @@ from landscape_cli.plan import Plan, device_kinds
 from landscape_cli.progress import Progress
 from landscape_cli.units import UnitKey, UnitResult
 
-RUN = -1
-"""The checkpoint of a unit that concerns the whole run."""
 WAIT_SECONDS = 600.0
 """How long a run waits without a single worker."""
 LOSSES_IN_A_ROW = 3
@@ -172,22 +171,22 @@ class Crew:
     ) -> Generator[UnitResult, None, None]:
         """Measure what is not finished yet and yield every unit as it comes in.
 
-        Threads, strategy and chunk are as recorded, or settled by one worker for all.
+        Conditions, strategy and chunk are as recorded, or settled by one worker for all.
         """
         choices = recorded_choices(finished)
-        threads = next((key.stop for key in finished if key.kind == "threads"), 0)
-        if not threads:
-            threads = int(self._ask("settle_threads"))
-            yield UnitResult(UnitKey(RUN, "threads", stop=threads))
-        elif 0 < self._transport.threads < threads:
-            self._warn_of_crowding(threads)
+        conditions = Conditions.recorded(finished)
+        if conditions is None:
+            conditions = self._ask("settle")
+            yield conditions.unit()
+        elif 0 < self._transport.threads < conditions.threads:
+            self._warn_of_crowding(conditions.threads)
         if not choices:
-            unit = self._choose(plan, threads)
+            unit = self._choose(plan, conditions)
             if unit is not None:
                 choices = recorded_choices([unit.key])
                 yield unit
         first = choices[0][0].chunk if choices else 1
-        settled = Settled(threads, *choices[-1]) if choices else Settled(threads, Choice("plain"))
+        settled = Settled(conditions, *(choices[-1] if choices else (Choice("plain"),)))
         units = _remaining(plan, whole_chunks(unit_points, first), finished, progress)
         yield from self._loop(_Run(plan, Dispatch(units), settled, progress))
 
@@ -198,10 +197,10 @@ class Crew:
             f"{self._transport.threads}"
         )
 
-    def _choose(self, plan: Plan, threads: int) -> UnitResult | None:
+    def _choose(self, plan: Plan, conditions: Conditions) -> UnitResult | None:
         """Let one worker choose the strategy, at the first checkpoint that can be opened."""
         for checkpoint in range(len(plan.checkpoints)):
-            found = self._ask("choose", checkpoint, threads)
+            found = self._ask("choose", checkpoint, conditions)
             if found is not None:
                 unit: UnitResult = found
                 return unit
@@ -323,7 +322,7 @@ class Crew:
         for other in revised:
             if other.key.start > run.settled.revision:
                 (choice, revision), *_ = recorded_choices([other.key])
-                run.settled = Settled(run.settled.threads, choice, revision)
+                run.settled = replace(run.settled, choice=choice, revision=revision)
                 yield other
 
 

@@ -1,26 +1,31 @@
-"""Channels-last weights: the order in memory in which a CPU convolves fastest."""
+"""The order in memory of images and convolutions: which is faster depends on the processor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+Layout = Literal["contiguous", "channels_last"]
 
 WIDEST = 256
 """Channels up to which convolutions gained on every CPU tried; wider ones lost on some of them."""
 
 
-def prefers_channels_last(model: nn.Module) -> bool:
-    """Whether the model has 2-D convolutions that are faster with the channels last."""
+def layouts(model: nn.Module) -> tuple[Layout, ...]:
+    """Return the layouts that differ for the model, the likely faster one first; () for none."""
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     if not convolutions:
-        return False
+        return ()
     weight = convolutions[0].weight
     if weight.device.type != "cpu":
-        return weight.dtype == torch.bfloat16
-    return max(module.out_channels for module in convolutions) <= WIDEST
+        last = weight.dtype == torch.bfloat16
+    else:
+        last = max(module.out_channels for module in convolutions) <= WIDEST
+    return ("channels_last", "contiguous") if last else ("contiguous", "channels_last")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import torch
 
 from landscape_cli.devices import describe_device
 from landscape_cli.engine.choice import Choice
+from landscape_cli.engine.conditions import Conditions
 from landscape_cli.engine.tasks import attempt, obstacle
 from landscape_cli.engine.worker import Worker, failure
 from landscape_cli.errors import MeasurementError
@@ -62,12 +63,12 @@ class Settled:
     """What was settled once, for all stations to keep to.
 
     Attributes:
-        threads: how many to compute with.
+        conditions: what to compute under.
         choice: strategy and chunk.
         revision: how often the choice was revised.
     """
 
-    threads: int
+    conditions: Conditions
     choice: Choice
     revision: int = 0
 
@@ -121,21 +122,23 @@ class Station:
         """Put back what opening changed in this process."""
         self._stack.close()
 
-    def settle_threads(self) -> int:
-        """Return the number of threads that suits one evaluation here."""
-        return self.worker.settle_threads()
+    def settle(self) -> Conditions:
+        """Return the conditions that suit the run here."""
+        return self.worker.settle()
 
-    def choose(self, checkpoint: int, threads: int) -> UnitResult | None:
+    def choose(self, checkpoint: int, conditions: Conditions) -> UnitResult | None:
         """Choose the strategy for the run at a checkpoint; None if that cannot be opened."""
-        with limited(threads):
+        self.worker.keep_to(conditions)
+        with limited(conditions.threads):
             if obstacle(self.worker, checkpoint) is not None:
                 return None
             return self.worker.choose(checkpoint)
 
     def measure(self, key: UnitKey, settled: Settled) -> Outcome:
         """Measure a unit the way that was settled."""
-        if torch.get_num_threads() != settled.threads:
-            torch.set_num_threads(settled.threads)
+        if torch.get_num_threads() != settled.conditions.threads:
+            torch.set_num_threads(settled.conditions.threads)
+        self.worker.keep_to(settled.conditions)
         steering = self.worker.steering
         if steering.choice is None or settled.revision > self._revision:
             steering.adopt(settled.choice, settled.revision)

@@ -7,10 +7,7 @@ from landscape_cli.engine.choice import Choice, find_strategy
 from landscape_cli.engine.plain import Plain
 from landscape_cli.engine.strategy import Slice, Sweep
 from landscape_cli.site import Site
-from landscape_cli.units import UnitKey, UnitResult
-
-RUN = -1
-"""The checkpoint of a unit that concerns the whole run."""
+from landscape_cli.units import RUN, UnitKey, UnitResult
 
 
 class Steering:

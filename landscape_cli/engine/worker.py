@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,9 @@ from landscape_cli import batches, losses
 from landscape_cli.engine import micro_batches
 from landscape_cli.engine.adaptive import refine
 from landscape_cli.engine.choice import Choice, Request, choose
+from landscape_cli.engine.conditions import Conditions
 from landscape_cli.engine.headings import Headings
-from landscape_cli.engine.layout import channels_last, prefers_channels_last, with_channels_last
+from landscape_cli.engine.layout import channels_last, layouts, with_channels_last
 from landscape_cli.engine.limit import limit
 from landscape_cli.engine.memory import recycled
 from landscape_cli.engine.steering import Steering
@@ -30,8 +31,13 @@ from landscape_cli.parameters import Tensors
 from landscape_cli.plan import Plan
 from landscape_cli.site import Site, noise_floor
 from landscape_cli.specs import ProbeSpec
-from landscape_cli.threads import settle
+from landscape_cli.threads import limited, seconds, settle
 from landscape_cli.units import UnitKey, UnitResult
+
+WORTH_POINTS = 16
+"""Points of a run that is long enough to try how images lie in memory best."""
+LAYOUT_ADVANTAGE = 0.93
+"""Another layout must take at most this share of the time of the likelier one."""
 
 
 @dataclass
@@ -72,7 +78,7 @@ class Worker:
         self._stack = ExitStack()
         self._life = ExitStack()
         self._threads = torch.get_num_threads()
-        self._channels_last = prefers_channels_last(equipment.model)
+        self._layout: str = next(iter(layouts(equipment.model)), "")
 
     def __enter__(self) -> Worker:
         self._life.enter_context(recycled(self.equipment.model.parameters()))
@@ -111,7 +117,7 @@ class Worker:
 
     def _laid_out(self) -> tuple[batches.Batch, ...]:
         """Return the batches, images in the order of memory that the weights are in."""
-        if not self._channels_last:
+        if self._layout != "channels_last":
             return self._batches
         model, whole = self.equipment.model, self._loss.whole
         raws = (batches.map_tensors(batch.raw, with_channels_last) for batch in self._batches)
@@ -154,9 +160,9 @@ class Worker:
         return site
 
     def _open_objective(self) -> Objective:
-        """Open the objective, with the channels last where the model prefers and allows it."""
+        """Open the objective, with the channels last if so it is to be and the model allows it."""
         equipment = self.equipment
-        if self._channels_last:
+        if self._layout == "channels_last":
             self._stack.enter_context(channels_last(equipment.model, keep=equipment.live))
         objective = Objective(
             equipment.model,
@@ -168,10 +174,10 @@ class Worker:
         try:
             return self._stack.enter_context(objective)
         except MeasurementError:
-            if not self._channels_last:
+            if self._layout != "channels_last":
                 raise
             # A forward pass with .view() after a convolution takes contiguous features only.
-            self._channels_last = False
+            self._layout = "contiguous"
             self._stack.close()
             return self._open_objective()
 
@@ -180,21 +186,54 @@ class Worker:
         path = self.plan.checkpoints[checkpoint].path
         return load(self.equipment.model, Path(path)) if load and path else ()
 
-    def settle_threads(self) -> int:
-        """Return how many threads suit the run, by timing its first checkpoint.
+    def settle(self) -> Conditions:
+        """Settle what the run computes under, by timing its first checkpoint, and keep to it.
 
-        What was opened for it is closed: everything that is kept is computed with that number.
+        What was opened for it is closed: everything that is kept is computed under them.
         """
         for checkpoint in range(len(self.plan.checkpoints)):
             try:
-                site = self.site(checkpoint)
+                evaluate = self._evaluation(checkpoint)
             except (LandscapeError, RuntimeError):
                 continue  # what is in the way is reported where the checkpoint is measured
-            count = settle(partial(site.objective.value_and_change, site.gradient))
-            del site
+            threads = settle(evaluate)
+            del evaluate
+            with limited(threads):
+                self._settle_layout(checkpoint)
             self.close()
-            return count
-        return 1
+            return Conditions(threads, self._layout)
+        return Conditions(1)
+
+    def keep_to(self, conditions: Conditions) -> None:
+        """Compute under the conditions of a run; the threads are for the caller to set."""
+        if conditions.layout and conditions.layout != self._layout:
+            self.close()
+            self._layout = conditions.layout
+
+    def _evaluation(self, checkpoint: int) -> Callable[[], object]:
+        site = self.site(checkpoint)
+        device = site.parameters.device
+
+        def evaluate() -> None:
+            site.objective.value_and_change(site.gradient)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+
+        return evaluate
+
+    def _settle_layout(self, checkpoint: int) -> None:
+        """Let images lie in memory as the checkpoint is evaluated faster, where that is open.
+
+        A run whose strategy is given is to repeat bit for bit, and nothing is left to the clock.
+        """
+        likely, *others = layouts(self.equipment.model) or ("",)
+        forced = self.equipment.spec.strategy != "auto"
+        if forced or not others or self.plan.points < WORTH_POINTS or self._layout != likely:
+            return
+        taken = seconds(self._evaluation(checkpoint))
+        self.keep_to(Conditions(0, others[0]))
+        if seconds(self._evaluation(checkpoint)) > LAYOUT_ADVANTAGE * taken:
+            self.keep_to(Conditions(0, likely))
 
     def base(self, checkpoint: int) -> UnitResult:
         """Measure L(θ₀), ‖g‖ and the noise floor."""

@@ -15,6 +15,7 @@ from crews import Stopping, Watching, assert_same
 from safetensors.torch import save_file
 
 import landscape_cli as landscape
+from landscape_cli.engine.conditions import Conditions
 from landscape_cli.engine.crew import Answer, Call, Crew, Loss
 from landscape_cli.engine.station import Greeting, Outcome
 from landscape_cli.errors import LandscapeError, MeasurementError
@@ -122,13 +123,13 @@ class Imagined:
     def _answer(self, number: int, call: Call) -> Any:
         if call.question == "open":
             return Greeting(self.devices[number % len(self.devices)], "here", number)
-        if call.question == "settle_threads":
-            return 1
+        if call.question == "settle":
+            return Conditions(1)
         if call.question == "choose":
             return UnitResult(UnitKey(-1, "choice", "stacked", 0, 1))
         key, settled = call.about
         self.measured.append(key)
-        unit = UnitResult(key, {"threads": np.array(settled.threads)})
+        unit = UnitResult(key, {"threads": np.array(settled.conditions.threads)})
         if key.start == 4 and not self.revised:
             self.revised = True
             return Outcome((unit, UnitResult(UnitKey(-1, "choice", "plain", 1, 1))), opened=True)
@@ -190,7 +191,7 @@ def test_units_of_lost_workers_are_measured_by_their_successors() -> None:
 
 def test_a_worker_that_is_lost_while_it_is_asked_is_asked_for_by_another() -> None:
     def fails(number: int, call: Call) -> str | None:
-        asked = ("settle_threads", "choose")
+        asked = ("settle", "choose")
         return "gone" if call.question in asked and number == asked.index(call.question) else None
 
     assert sorted(lines(measure(Imagined(fails), Watching()))) == sorted(EVERY)
