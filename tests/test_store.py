@@ -25,6 +25,7 @@ from landscape_cli import store
 from landscape_cli.errors import StoreError
 from landscape_cli.journal import Journal
 from landscape_cli.runs import Run, Variable
+from landscape_cli.store.hdf5 import ForeignLayoutError
 from landscape_cli.store.reading import decode
 from landscape_cli.store.sealing import seal
 from landscape_cli.store.writing import encode
@@ -571,11 +572,8 @@ def add_bytes(file) -> None:
         (add_compound, "neither numbers nor text"),
         (add_ragged, "neither numbers nor text"),
         (add_huge, "declares more data than this machine can hold"),
-        (add_huge_chunk, "keeps data in pieces"),
+        (add_huge_chunk, "declares data that was never written"),
         (add_many_fills, "declares data that was never written"),
-        (add_foreign_filter, "compressed in a way that no run is"),
-        (add_index, "keeps data in pieces"),
-        (add_many_attributes, "keeps attributes as no run does"),
         (add_cycle, "nested like no run's"),
         (add_depth, "nested like no run's"),
         (add_nameless, "does not name its dimensions"),
@@ -592,6 +590,23 @@ def test_what_no_run_holds_is_refused(path: Path, change, what: str) -> None:
         store.open_run(path)
     assert str(path) in caught.value.seen
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (add_huge_chunk, "keeps data in pieces"),
+        (add_many_fills, "declares data that was never written"),
+        (add_foreign_filter, "compressed in a way that no run is"),
+        (add_index, "keeps data in pieces"),
+        (add_many_attributes, "keeps attributes as no run does"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_other_layouts_are_left_to_the_library(path: Path, change, what: str) -> None:
+    write_with_h5py(path, change)
+    with pytest.raises(ForeignLayoutError, match=what):
+        decode(path.read_bytes())
 
 
 def test_one_long_text_under_many_labels_is_refused(path: Path) -> None:
@@ -615,10 +630,10 @@ def test_one_long_text_under_many_labels_is_refused(path: Path) -> None:
         (b"", "not HDF5"),
         (b"PK\x03\x04", "not HDF5"),
         (b"\x89HDF\r\n\x1a\n", "damaged"),
-        (b"\x89HDF\r\n\x1a\n\x03\x08\x08" + bytes(100), "not as runs are written"),
+        (b"\x89HDF\r\n\x1a\n\x03\x08\x08" + bytes(100), "library cannot read it"),
         (
             b"\x89HDF\r\n\x1a\n\x03\x08\x08" + bytes(9) + b"\xff" * 8 + bytes(99),
-            "not laid out like a run",
+            "library cannot read it",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from landscape_cli.errors import StoreError
 from landscape_cli.journal import Journal, read
 from landscape_cli.runs import Run
+from landscape_cli.store.hdf5 import ForeignLayoutError
 from landscape_cli.store.reading import decode
 from landscape_cli.store.sealing import unseal
 
@@ -69,15 +70,9 @@ def _open_journal(journal: Path, path: Path) -> Run:
 
 
 def _open_file(path: Path) -> Run:
+    content = _read_content(path)
     try:
-        if path.exists() and not path.is_file():
-            raise StoreError("the run is not a file", seen=path, hint=_OTHER)
-        content = path.read_bytes()
-    except OSError as error:
-        seen = f"{path}: {error.strerror}"
-        raise StoreError("the run cannot be opened", seen=seen, hint=_OTHER) from error
-    try:
-        run = decode(unseal(content))
+        run = _decode(content, path)
     except StoreError as error:
         raise StoreError(error.what, seen=f"{path}: {error.seen}", hint=error.hint) from error
     except (ValueError, OverflowError, zlib.error, MemoryError) as error:
@@ -88,3 +83,29 @@ def _open_file(path: Path) -> Run:
         ) from error
     run.source = str(path)
     return run
+
+
+def _read_content(path: Path) -> bytes:
+    try:
+        if path.exists() and not path.is_file():
+            raise StoreError("the run is not a file", seen=path, hint=_OTHER)
+        return path.read_bytes()
+    except OSError as error:
+        seen = f"{path}: {error.strerror}"
+        raise StoreError("the run cannot be opened", seen=seen, hint=_OTHER) from error
+
+
+def _decode(content: bytes, path: Path) -> Run:
+    """Return the run in a file, also where another program laid it out.
+
+    What carries our seal was laid out by us: there, another layout is damage.
+    """
+    image = unseal(content)
+    try:
+        return decode(image)
+    except ForeignLayoutError:
+        if len(image) < len(content):
+            raise
+    from landscape_cli.store.conversion import convert
+
+    return decode(convert(path))

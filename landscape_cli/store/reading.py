@@ -10,6 +10,9 @@ from landscape_cli.runs import FORMAT, FORMAT_VERSION, Run, Variable
 from landscape_cli.store.hdf5 import Dataset, Source, read_tree
 from landscape_cli.store.hdf5.source import refuse
 
+PLACEHOLDER = "This is a netCDF dimension but not a netCDF variable"
+"""How the name of a scale begins that netCDF made up for an axis without labels."""
+
 
 def decode(content: bytes) -> Run:
     """Return the run that a file holds.
@@ -22,7 +25,7 @@ def decode(content: bytes) -> Run:
             run holds.
     """
     attributes, datasets = read_tree(Source(content))
-    _check_format(attributes)
+    check_format(attributes)
     paths = {dataset.address: path for path, dataset in datasets.items()}
     variables = {
         path: Variable(
@@ -32,6 +35,7 @@ def decode(content: bytes) -> Run:
             meaning=str(dataset.attributes.get("long_name", "")),
         )
         for path, dataset in datasets.items()
+        if not str(dataset.attributes.get("NAME", "")).startswith(PLACEHOLDER)
     }
     return Run(variables, attributes)
 
@@ -56,7 +60,12 @@ def _name_dimensions(
     return tuple(names)
 
 
-def _check_format(attributes: dict[str, Any]) -> None:
+def check_format(attributes: dict[str, Any]) -> None:
+    """Check that the attributes are those of a run of a version that can be read.
+
+    Raises:
+        StoreError: If they are not.
+    """
     if attributes.get("format") != FORMAT:
         raise StoreError(
             "the file is HDF5, but not a run of landscape",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from landscape_cli.store.hdf5.source import UNDEFINED, Cursor, Source, refuse
+from landscape_cli.store.hdf5.source import UNDEFINED, Cursor, Source, refuse, refuse_layout
 
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
 _SINGLE_CHUNK = 1
@@ -32,7 +32,7 @@ def read_filters(content: bytes) -> tuple[Filter, ...]:
     for _ in range(count):
         number, _, values = cursor.unpack("HHH")
         if version != 2 or number not in (_DEFLATE, _SHUFFLE, _CHECKSUM):
-            refuse("the file is compressed in a way that no run is", f"filter {number}")
+            refuse_layout("the file is compressed in a way that no run is", f"filter {number}")
         filters.append(Filter(number, cursor.unpack(f"{values}I")))
     return tuple(filters)
 
@@ -67,9 +67,9 @@ def _read_stored(
     elif version == 4 and kind == _CHUNKED:
         address, length = _find_chunk(cursor, filters, shape)
     else:
-        refuse("the file keeps data as no run does", f"layout {version}, class {kind}")
+        refuse_layout("the file keeps data as no run does", f"layout {version}, class {kind}")
     if address == UNDEFINED:
-        refuse("the file declares data that was never written", shape)
+        refuse_layout("the file declares data that was never written", shape)
     return source.take(address, length)
 
 
@@ -80,10 +80,10 @@ def _find_chunk(
     flags, axes, width = cursor.unpack("BBB")
     sides = tuple(cursor.number(width) for _ in range(axes))
     if cursor.number(1) != _SINGLE_CHUNK or sides[:-1] != shape:
-        refuse("the file keeps data in pieces, as no run does", f"{shape} in {sides[:-1]}")
+        refuse_layout("the file keeps data in pieces, as no run does", f"{shape} in {sides[:-1]}")
     length, skipped = cursor.unpack("QI") if flags & 2 else (math.prod(sides), 0)
     if skipped or bool(flags & 2) != bool(filters):
-        refuse("the file is compressed in a way that no run is", f"flags {flags}, {skipped}")
+        refuse_layout("the file is compressed in a way that no run is", f"flags {flags}, {skipped}")
     return cursor.number(8), length
 
 
@@ -94,7 +94,9 @@ def _undo(one: Filter, stored: bytes, expected: int) -> bytes:
         return zlib.decompressobj().decompress(stored, expected + 4)
     width = one.values[0] if one.values else 1
     if not 0 < width <= 8 or len(stored) % width:
-        refuse("the file is compressed in a way that no run is", f"elements of {width} bytes")
+        refuse_layout(
+            "the file is compressed in a way that no run is", f"elements of {width} bytes"
+        )
     return np.frombuffer(stored, np.uint8).reshape(width, -1).T.tobytes()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from landscape_cli.store.hdf5.source import UNDEFINED, Cursor, Source, refuse
+from landscape_cli.store.hdf5.source import UNDEFINED, Cursor, Source, refuse, refuse_layout
 
 _HARD = 0
 _BY_NAME = 5
@@ -61,7 +61,9 @@ def _read_index(source: Source, address: int) -> Iterator[bytes]:
     cursor = Cursor(source.take(address, 34), 5)
     kind, node, record, depth, _, _, root, count, _ = cursor.unpack("BIHHBBQHQ")
     if kind != _BY_NAME or record != 4 + _ID_BYTES or depth > _MAX_DEPTH or node < 64:
-        refuse("the names in a group are indexed as in no run", f"kind {kind}, depth {depth}")
+        refuse_layout(
+            "the names in a group are indexed as in no run", f"kind {kind}, depth {depth}"
+        )
     yield from _Index(source, node, record).read(root, count, depth)
 
 
@@ -112,13 +114,13 @@ class _Heap:
         self.source = source
         usual = (identifier, filters, bits) == (_ID_BYTES, 0, 32)
         if not usual or not 0 < self.start <= self.largest <= 1 << 20 or not 0 < self.columns <= 64:
-            refuse("the names in a group are kept as in no run", f"byte {address}")
+            refuse_layout("the names in a group are kept as in no run", f"byte {address}")
 
     def read(self, identifier: bytes) -> bytes:
         """Return the object of a heap identifier."""
         kind, offset, length = Cursor(identifier).unpack("BIH")
         if kind != 0:
-            refuse("the names in a group are kept as in no run", f"object of kind {kind}")
+            refuse_layout("the names in a group are kept as in no run", f"object of kind {kind}")
         block, start = self._find_block(offset)
         self.source.spend(length)
         return self.source.take(block + offset - start, length)
@@ -134,7 +136,7 @@ class _Heap:
             place += self.columns
             row += 1
         if row >= self.rows or self._size(row) > self.largest:
-            refuse("the names in a group are kept as in no run", f"offset {offset}")
+            refuse_layout("the names in a group are kept as in no run", f"offset {offset}")
         column = (offset - start) // self._size(row)
         pointer = self.source.take(self.root + 17 + 8 * (place + column), 8)
         return self._check_block(Cursor(pointer).number(8)), start + column * self._size(row)

@@ -12,7 +12,7 @@ import numpy as np
 from landscape_cli.store.hdf5.data import read_data, read_filters
 from landscape_cli.store.hdf5.heap import Heap
 from landscape_cli.store.hdf5.links import Link, read_link, read_many
-from landscape_cli.store.hdf5.source import UNDEFINED, Cursor, Source, refuse
+from landscape_cli.store.hdf5.source import UNDEFINED, Cursor, Source, refuse, refuse_layout
 from landscape_cli.store.hdf5.types import Type, read_shape, read_type
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -60,7 +60,9 @@ def _find_root(source: Source) -> int:
     version, offsets, lengths, _, base, extension, _, root = cursor.unpack("BBBBQQQQ")
     usual = (offsets, lengths, base, extension) == (8, 8, 0, UNDEFINED)
     if version not in (2, 3) or not usual:
-        refuse("the file is HDF5, but not as runs are written", f"superblock version {version}")
+        refuse_layout(
+            "the file is HDF5, but not as runs are written", f"superblock version {version}"
+        )
     return int(root)
 
 
@@ -102,8 +104,10 @@ class _Reader:
         self, messages: Messages, prefix: str, depth: int
     ) -> Iterator[tuple[str, Dataset]]:
         """Yield the arrays in a group and below it, in the order in which they were added."""
-        if depth > _MAX_DEPTH or _LINK_INFO not in messages:
-            refuse("the groups of the file are nested like no run's", prefix or "(root)")
+        if depth > _MAX_DEPTH:
+            refuse("the groups of the file are nested like no run's", prefix)
+        if _LINK_INFO not in messages:
+            refuse_layout("the file keeps names as no run does", prefix or "(root)")
         for link in self._links(messages):
             path, below = f"{prefix}{link.name}", self.read_messages(link.address)
             if _LAYOUT in below:
@@ -151,7 +155,7 @@ class _Reader:
             _, flags = cursor.unpack("BB")
             cursor.take(2 if flags & 1 else 0)
             if cursor.number(8) != UNDEFINED:
-                refuse("the file keeps attributes as no run does", "in an index")
+                refuse_layout("the file keeps attributes as no run does", "in an index")
         attributes: dict[str, Any] = {}
         scales = None
         for content in messages[_ATTRIBUTE]:
@@ -182,7 +186,7 @@ def _split(content: bytes, flags: int) -> Iterator[tuple[int, bytes]]:
         cursor.take(head - 4)
         body = cursor.take(size)
         if status & _SHARED:
-            refuse("the file shares types as no run does", f"message of type {kind}")
+            refuse_layout("the file shares types as no run does", f"message of type {kind}")
         yield kind, body
 
 
@@ -191,7 +195,7 @@ def _split_attribute(content: bytes) -> tuple[str, Type, tuple[int, ...], bytes]
     cursor = Cursor(content)
     version, flags, *sizes = cursor.unpack("BBHHH")
     if version not in (1, 3) or flags:
-        refuse("the file has attributes as no run has", f"version {version}, flags {flags}")
+        refuse_layout("the file has attributes as no run has", f"version {version}, flags {flags}")
     cursor.take(1 if version == 3 else 0)
     unit = 8 if version == 1 else 1
     name, kind, space = (cursor.take(-(-size // unit) * unit) for size in sizes)

@@ -8,7 +8,11 @@ from typing import Any, NoReturn
 from landscape_cli.errors import StoreError
 
 UNDEFINED = 2**64 - 1
-_REPAIR = "restore the file from a copy, or probe again; to change runs, h5py.File(libver='v110')"
+_REPAIR = "restore the file from a copy, or probe again"
+
+
+class ForeignLayoutError(StoreError):
+    """HDF5 that may well hold a run, laid out as landscape lays out none."""
 
 
 class Source:
@@ -43,7 +47,7 @@ class Source:
     def expect(self, mark: bytes, offset: int) -> None:
         """Check that a structure begins with its mark."""
         if self.take(offset, len(mark)) != mark:
-            refuse("the file is not laid out like a run", f"no {mark!r} at byte {offset}")
+            refuse_layout("the file is not laid out like a run", f"no {mark!r} at byte {offset}")
 
 
 class Cursor:
@@ -81,3 +85,8 @@ class Cursor:
 def refuse(what: str, seen: object) -> NoReturn:
     """Raise the error of a file that is no run."""
     raise StoreError(what, seen=seen, hint=_REPAIR)
+
+
+def refuse_layout(what: str, seen: object) -> NoReturn:
+    """Raise the error of a file that only another reader could read."""
+    raise ForeignLayoutError(what, seen=seen, hint=_REPAIR)
