@@ -11,15 +11,16 @@ import numpy as np
 from bench.cases import Case
 from landscape_cli.batches import Sample
 from landscape_cli.engine.choice import Choice, Request, choose
+from landscape_cli.engine.plain import Plain
 from landscape_cli.engine.steering import Steering
 from landscape_cli.engine.strategy import Line
 from landscape_cli.engine.worker import Equipment, Worker
 from landscape_cli.plan import Plan, PlannedCheckpoint
 from landscape_cli.specs import ProbeSpec
-from landscape_cli.threads import limited
+from landscape_cli.threads import limited, seconds
 
-MANY = 1_000_000
-"""Points of a run that is long enough for every strategy to pay."""
+RUN_SECONDS = 90.0
+"""Length, on the plain path, of the run that the line is part of: what is tried depends on it."""
 
 
 class Runner:
@@ -29,7 +30,9 @@ class Runner:
         self._case = case
         self.site = worker.site(0)
         self._line = Line("gradient", self.site.gradient, gradients=gradients)
-        request = Request(strategy, None, MANY, case.points, case.steps())
+        plain = seconds(lambda: Plain().prepare(self.site, self._line).evaluate(case.steps()[:1]))
+        points = max(case.points, int(RUN_SECONDS / plain))
+        request = Request(strategy, None, points, case.points, case.steps())
         self.choice: Choice = choose(self.site, self._line, request)
 
     def __call__(self) -> np.ndarray:

@@ -23,7 +23,7 @@ DType = Literal["float32", "float64", "bfloat16"]
 Spacing = Literal["log", "lin"]
 _ADAPTER_NAME = re.compile(r"[A-Za-z_][\w-]+")
 """What is an adapter before ``:FILE.py:NAME``; a path has a dot or a slash, a drive one letter."""
-STRATEGIES = ("plain", "stacked", "compressed", "parallel", "graph", "compiled")
+STRATEGIES = ("plain", "compressed", "stacked", "graph", "parallel", "compiled")
 PLACEMENT = ("engine", "workers", "gpus_per_worker", "address", "device")
 """Settings that say where a run is measured; of them only the kind of device decides numbers."""
 MOST_PROCESSES = 256

@@ -24,9 +24,9 @@ from landscape_cli.engine.strategy import Slice, Strategy, Sweep
 from landscape_cli.errors import MeasurementError, SpecError
 from landscape_cli.site import Site
 
-STRATEGIES: Mapping[str, Strategy] = {
+STRATEGIES: Mapping[str, Strategy] = {  # the likeliest first
     strategy.name: strategy
-    for strategy in (Plain(), Stacked(), Compressed(), Parallel(), Graph(), Compiled())
+    for strategy in (Plain(), Compressed(), Stacked(), Graph(), Parallel(), Compiled())
 }
 WORTH_SECONDS = 0.5
 """Runs that the plain strategy would finish sooner are left to it."""
@@ -103,7 +103,7 @@ def choose(site: Site, slice_: Slice, request: Request) -> Choice:
     if seconds * request.points < WORTH_SECONDS:
         return Choice("plain", 1, "")
     best, best_seconds = Choice("plain"), seconds
-    for strategy in _candidates(site, slice_, seconds):
+    for strategy in _candidates(site, slice_, seconds, request.points):
         chunk, taken = _trial(strategy, site, slice_, request)
         if taken < best_seconds * ADVANTAGE:
             best, best_seconds = Choice(strategy.name, chunk), taken
@@ -136,10 +136,10 @@ def _forced(site: Site, slice_: Slice, request: Request) -> Choice:
     return Choice(strategy.name, chunk, reason)
 
 
-def _candidates(site: Site, slice_: Slice, seconds: float) -> Iterator[Strategy]:
+def _candidates(site: Site, slice_: Slice, seconds: float, points: int) -> Iterator[Strategy]:
     """Yield the strategies that may be faster than plain, the likeliest first."""
-    for strategy in (Compressed(), Stacked(), Graph(), Parallel()):
-        if not strategy.refusal(site, slice_) and strategy.promises(site, seconds):
+    for strategy in STRATEGIES.values():
+        if not strategy.refusal(site, slice_) and strategy.promises(site, seconds, points):
             yield strategy
 
 

@@ -14,9 +14,12 @@ from landscape_cli.engine.plain import PlainSweep
 from landscape_cli.engine.strategy import Slice
 from landscape_cli.site import Site
 
+WORTH_SECONDS = 180.0
+"""Seconds on the plain path of runs in which compiling, which takes 5 to 30, may pay."""
+
 
 class Compiled:
-    """Compile once per model, evaluate in place. Takes seconds to start: only on request.
+    """Compile once per model, evaluate in place. Takes seconds to start: for long runs.
 
     Args:
         backend: torch.compile's; others than its own are for looking into it.
@@ -39,9 +42,9 @@ class Compiled:
             return "the forward pass draws random numbers"
         return ""
 
-    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
-        """Compiling takes seconds, which only long runs have."""
-        return False
+    def promises(self, site: Site, seconds: float, points: int) -> bool:  # noqa: ARG002
+        """Compiling and its trial must be little beside the run."""
+        return seconds * points >= WORTH_SECONDS
 
     def chunks(self, site: Site, most: int) -> tuple[int, ...]:  # noqa: ARG002
         """Evaluate one point at a time."""

@@ -50,7 +50,7 @@ class Compressed:
             return "the model is not a linear chain: it has an activation"
         return _size_refusal(site.objective)
 
-    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
+    def promises(self, site: Site, seconds: float, points: int) -> bool:  # noqa: ARG002
         """Fewer samples are always less work."""
         return True
 

@@ -39,7 +39,7 @@ class Graph:
             return "the forward pass changes buffers"
         return ""
 
-    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
+    def promises(self, site: Site, seconds: float, points: int) -> bool:  # noqa: ARG002
         """Launches cost at every size."""
         return True
 

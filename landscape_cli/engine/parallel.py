@@ -34,7 +34,7 @@ class Parallel:
             return "the forward pass changes buffers"
         return ""
 
-    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
+    def promises(self, site: Site, seconds: float, points: int) -> bool:  # noqa: ARG002
         """Two processors are needed."""
         return site.threads > 1
 

@@ -28,7 +28,7 @@ class Plain:
         """Refuse nothing."""
         return ""
 
-    def promises(self, site: Site, seconds: float) -> bool:  # noqa: ARG002
+    def promises(self, site: Site, seconds: float, points: int) -> bool:  # noqa: ARG002
         """Promise nothing: it is what the others are compared with."""
         return False
 

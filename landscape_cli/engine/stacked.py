@@ -45,7 +45,7 @@ class Stacked:
             return "the model lies on several devices"
         return ""
 
-    def promises(self, site: Site, seconds: float) -> bool:
+    def promises(self, site: Site, seconds: float, points: int) -> bool:  # noqa: ARG002
         """Dense chains and GPUs gain; under vmap a CPU gains where operations are small."""
         return _is_chain(site) or site.parameters.device.type != "cpu" or seconds <= SMALL_SECONDS
 

@@ -94,8 +94,8 @@ class Strategy(Protocol):
         """Return in one line why the strategy cannot serve here; empty if it can."""
         ...
 
-    def promises(self, site: Site, seconds: float) -> bool:
-        """Whether it may be faster than the plain path, which takes `seconds` a point."""
+    def promises(self, site: Site, seconds: float, points: int) -> bool:
+        """Whether a trial may pay in a run of `points`, of `seconds` each on the plain path."""
         ...
 
     def chunks(self, site: Site, most: int) -> Iterable[int]:

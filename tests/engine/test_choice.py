@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from engine_cases import PROBLEMS
 
-from landscape_cli.engine import choice, stacked
+from landscape_cli.engine import choice, compiled, stacked
 from landscape_cli.engine.choice import Choice, Request, choose
+from landscape_cli.engine.compiled import Compiled
 from landscape_cli.engine.strategy import Line
 from landscape_cli.errors import MeasurementError, SpecError
 from landscape_cli.specs import STRATEGIES
@@ -35,6 +36,7 @@ def test_the_names_of_the_strategies_are_those_of_the_settings() -> None:
 def stacking_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the clock say so, whatever else the machine is doing."""
     monkeypatch.setattr(choice, "_timed", lambda sweep, sizes: 0.01 / len(sizes))
+    monkeypatch.setattr(compiled, "WORTH_SECONDS", np.inf)
 
 
 def test_a_short_run_is_left_to_the_plain_strategy() -> None:
@@ -72,6 +74,12 @@ def test_points_go_side_by_side_only_where_there_are_threads_for_them() -> None:
         found = choose(replace(site, threads=3), line, request)
     assert (found.strategy, found.chunk) == ("parallel", 3)
     assert "3 points together" in found.reason
+
+
+def test_compiling_is_tried_only_in_long_runs() -> None:
+    with engine_cases.open_site(PROBLEMS["cnn"]) as site:
+        assert not Compiled().promises(site, 0.1, 100)
+        assert Compiled().promises(site, 0.1, 10_000)
 
 
 def test_a_strategy_and_a_chunk_can_be_forced() -> None:
