@@ -330,37 +330,21 @@ class ProbeSpec:
 
     def _check_devices(self) -> None:
         names = self.devices
-        if len(names) == 1:
-            return
-        if "" in names:
-            raise SpecError(
-                "a device in the list has no name", seen=repr(self.device), hint="cuda:0,cuda:1"
-            )
         kinds = {name.partition(":")[0] for name in names}
-        if kinds & {"auto"} or "cuda" in names:
-            raise SpecError(
-                "a list of devices names each of them",
-                seen=self.device,
-                hint="--device cuda:0,cuda:1, or --device cuda --workers 2",
-            )
-        if len(kinds) > 1:
-            raise SpecError(
-                "devices of several kinds do not round alike",
-                seen=self.device,
-                hint="--device cuda:0,cuda:1, or --device cpu --workers 2",
-            )
-        if self.engine != "local":
-            raise SpecError(
-                "a list of devices is for the engine local",
-                seen=f"--device {self.device}, --engine {self.engine}",
-                hint="--workers 2 --gpus-per-worker 1, or --engine local",
-            )
-        if 1 < self.workers < len(names):
-            raise SpecError(
-                "there are fewer workers than devices",
-                seen=f"--workers {self.workers}, --device {self.device}",
-                hint="leave --workers out: one for every device",
-            )
+        problems = {
+            "a device in the list has no name": "" in names,
+            "a list of devices names each of them": "auto" in kinds or "cuda" in names,
+            "devices of several kinds do not round alike": len(kinds) > 1,
+            "a list of devices is for the engine local": self.engine != "local",
+            "there are fewer workers than devices": 1 < self.workers < len(names),
+        }
+        for what, wrong in problems.items():
+            if wrong and len(names) > 1:
+                raise SpecError(
+                    what,
+                    seen=f"--device {self.device} --workers {self.workers} --engine {self.engine}",
+                    hint="--device cuda:0,cuda:1, or --device cuda --workers 2",
+                )
 
     def _check_placement(self) -> None:
         self._check_devices()
