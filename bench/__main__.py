@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from bench import curvature, limits, memory, report
+from bench import breakdown, curvature, limits, memory, report
 from bench.cases import CASES, Case
 from bench.contestant import Entry
 from bench.engine import runner
@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reports = [_measure(case, options) for case in cases]
     growths = [g for case in cases for g in _grow(case, options.rounds)] if options.growth else []
     peaks = memory.peaks() if options.memory else []
-    lines = _page(reports, growths, peaks, options)
+    broken_down = [breakdown.break_down(case) for case in cases] if options.breakdown else []
+    lines = _page(reports, growths, peaks, broken_down, options)
     print("\n".join(lines))
     if options.json:
         values = {"cases": [r.to_dict() for r in reports], "growth": [asdict(g) for g in growths]}
@@ -52,6 +53,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--landscaper", metavar="PYTHON", help="an interpreter that has landscaper")
     parser.add_argument("--products", action="store_true", help="Hessian-vector products as well")
     parser.add_argument("--growth", action="store_true", help="twice the points, and the batch")
+    parser.add_argument("--breakdown", action="store_true", help="where a point's time goes")
     parser.add_argument(
         "--memory", action="store_true", help="peak memory of 100 million parameters"
     )
@@ -136,6 +138,7 @@ def _page(
     reports: list[report.CaseReport],
     growths: list[report.Growth],
     peaks: list[memory.Peak],
+    broken_down: list[breakdown.Breakdown],
     options: argparse.Namespace,
 ) -> list[str]:
     machine = f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}, float32"
@@ -152,6 +155,8 @@ def _page(
             f"## Memory, in copies of θ beside the model's own ({peaks[0].parameters:,} parameters)"
         )
         lines += [title, "", *memory.table(peaks), ""]
+    if broken_down:
+        lines += ["## Where the time goes, ms a point", "", *breakdown.table(broken_down), ""]
     missing = {name: reason for r in reports for name, reason in r.missing.items()}
     lines += [f"Not timed: {name} ({reason})." for name, reason in missing.items()]
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])

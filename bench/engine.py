@@ -14,7 +14,7 @@ from landscape_cli.engine.choice import Choice, Request, choose
 from landscape_cli.engine.plain import Plain
 from landscape_cli.engine.steering import Steering
 from landscape_cli.engine.strategy import Line
-from landscape_cli.engine.worker import Equipment, Worker
+from landscape_cli.engine.worker import WORTH_POINTS, Equipment, Worker
 from landscape_cli.plan import Plan, PlannedCheckpoint
 from landscape_cli.specs import ProbeSpec
 from landscape_cli.threads import limited, seconds
@@ -48,7 +48,8 @@ def runner(case: Case, *, gradients: bool = True, strategy: str = "auto") -> Ite
     """Open a case in the engine."""
     spec = ProbeSpec(("bench",), case.target, "bench", loss=case.loss, lr=1.0, device="cpu")
     here = PlannedCheckpoint("bench", "", 0, 1.0, "")
-    plan = Plan(asdict(spec), (here,), ("gradient",), (), tuple(case.steps().tolist()))
+    grid = tuple(range(1, WORTH_POINTS + 1))  # of a run that is long enough for every trial
+    plan = Plan(asdict(spec), (here,), ("gradient",), (), grid)
     equipment = Equipment(spec, case.model(), Sample((case.data(),), None), live=False)
     with Worker(plan, equipment) as worker, limited(worker.settle().threads):
         yield Runner(worker, case, gradients=gradients, strategy=strategy)

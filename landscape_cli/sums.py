@@ -39,7 +39,7 @@ class PointSums:
     Example:
         >>> model = torch.nn.Linear(2, 1, bias=False)
         >>> sums = PointSums(Parameters(model), [torch.ones(1, 2)])
-        >>> sums.of_gradient([torch.full((1, 2), 3.0)])
+        >>> sums.of_gradient([torch.full((1, 2), 3.0)]).round(decimals=5)
         tensor([18.,  8.,  6.], dtype=torch.float64)
     """
 
@@ -69,8 +69,9 @@ class PointSums:
         """Return the share of one tensor in what `of_gradient` returns."""
         reference = self._reference[position]
         if self._narrow and reference.numel():
-            blocks = zip(*_blocks(gradient, reference), strict=True)
-            sums = torch.stack([_sums(x, r) for x, r in blocks]).sum(dim=0)
+            sums = torch.zeros(3, dtype=torch.float64)
+            for x, r in zip(*_blocks(gradient, reference), strict=True):
+                sums += _sums(x, r)  # what is kept of a block would break up the heap
             if in_range(sums[:2]):
                 return sums
         return gradient_sums([gradient], [reference])
@@ -78,8 +79,9 @@ class PointSums:
     def of_distance(self) -> Tensor:
         """Return ‖θ − θ₀‖₂² as θ was moved, after rounding; float64, shape ()."""
         if self._narrow:
-            squares = [_square(x - o) for x, o in self._moved()]
-            squared = torch.stack(squares).sum()
+            squared = torch.zeros((), dtype=torch.float64)
+            for x, o in self._moved():
+                squared += _square(x - o)
             if in_range(squared):
                 return squared
         return self._parameters.squared_distance()

@@ -83,3 +83,16 @@ def test_a_report_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "deep linear net" in (tmp_path / "page.md").read_text()
     assert '"gradient_line"' in (tmp_path / "page.json").read_text()
     assert "python -m bench" in capsys.readouterr().out
+
+
+def test_the_time_of_a_point_is_broken_down_by_kind_of_operation() -> None:
+    from bench import breakdown
+
+    found = breakdown.break_down(SMALL["resnet"])
+    for spent in (found.hand, found.engine):
+        assert spent["products and convolutions"] > 0
+        assert spent["normalisation"] > 0
+        assert all(value >= 0 for value in spent.values())
+    header, _, row = breakdown.table([found])
+    assert header.count("|") == row.count("|")
+    assert row.startswith(f"| {SMALL['resnet'].title} |")

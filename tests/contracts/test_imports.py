@@ -22,7 +22,7 @@ LAYERS = (
     (
         *("randomness", "threads", "devices", "parameters", "points", "units", "norm_layers"),
         *("batches", "buffers", "derivatives", "losses", "directions", "plan", "objective", "site"),
-        *("lanczos", "curvature"),
+        *("sums", "lanczos", "curvature"),
     ),
     (
         "layers",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from torch import nn
 import landscape_cli as landscape
 from landscape_cli.engine import worker
 from landscape_cli.engine.conditions import Conditions
-from landscape_cli.engine.layout import layouts
+from landscape_cli.engine.layout import laid_out, layouts
 from landscape_cli.units import UnitKey
 
 
@@ -50,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     assert found == []
 
 
-def probe(model: nn.Module, steps: str = "0.5:4:20", **options: object) -> landscape.Run:
+def probe(model: nn.Module, steps: str = "0.5:4:100", **options: object) -> landscape.Run:
     return landscape.probe(
         model=model, data=batches(), loss="cross-entropy", lr=0.1, steps=steps, **options
     )
@@ -65,7 +66,8 @@ def test_conditions_are_found_again_among_finished_units() -> None:
 
 def test_narrow_convolutions_are_tried_with_the_channels_last_first() -> None:
     assert layouts(Convolving()) == ("channels_last", "contiguous")
-    assert layouts(Convolving(width=300)) == ("contiguous", "channels_last")
+    assert layouts(Convolving(width=300)) == ("mixed", "contiguous", "channels_last")
+    assert layouts(nn.Conv2d(3, 300, 1)) == ("contiguous", "channels_last")
     assert layouts(nn.Linear(2, 2)) == ()
 
 
@@ -80,7 +82,7 @@ def test_the_faster_layout_is_computed_with_and_written_down(
     model = Convolving()
     run = probe(model)
     assert run.attributes["layout"] == layout
-    assert set(model.seen[-20:]) == {layout == "channels_last"}
+    assert set(model.seen[-100:]) == {layout == "channels_last"}
     assert model.first.weight.is_contiguous()
 
 
@@ -90,6 +92,39 @@ def test_short_runs_and_forced_strategies_leave_nothing_to_the_clock(
 ) -> None:
     run = probe(Convolving(), **options)
     assert run.attributes["layout"] == "channels_last"
+
+
+@pytest.mark.parametrize(
+    ("timings", "layout"),
+    [
+        ([1.0, 2.0, 2.0], "mixed"),
+        ([1.0, 0.5, 0.6], "contiguous"),
+        ([1.0, 0.9, 0.5], "channels_last"),
+    ],
+)
+def test_wide_convolutions_may_be_the_only_contiguous_ones(
+    clock: list[float], timings: list[float], layout: str
+) -> None:
+    expected = probe(Convolving(width=300), strategy="plain", dtype="float64")
+    clock.extend(timings)
+    run = probe(Convolving(width=300), dtype="float64")
+    assert run.attributes["layout"] == layout
+    np.testing.assert_allclose(run["loss"], expected["loss"], rtol=1e-12)
+    np.testing.assert_allclose(run["gradient_change"], expected["gradient_change"], rtol=1e-9)
+
+
+def test_mixed_layouts_are_put_back() -> None:
+    model = Convolving(width=300)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    places = {name: value.data_ptr() for name, value in model.state_dict().items()}
+    with laid_out(model, "mixed", keep=True):
+        assert model.first.weight.is_contiguous()
+        assert model.second.weight.is_contiguous(memory_format=torch.channels_last)
+        model(batches()[0][0].contiguous(memory_format=torch.channels_last))
+    assert not model.first._forward_pre_hooks
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert value.data_ptr() == places[name]
 
 
 def test_a_run_that_goes_on_keeps_its_layout(clock: list[float], tmp_path: Path) -> None:

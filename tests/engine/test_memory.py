@@ -147,18 +147,18 @@ def test_some_memory_is_available() -> None:
 
 
 def test_channels_last_comes_back_as_it_was() -> None:
-    from landscape_cli.engine.layout import channels_last
+    from landscape_cli.engine.layout import laid_out
 
     model = nn.Conv2d(3, 4, 3)
     original, values = model.weight.data, model.weight.detach().clone()
-    with channels_last(model, keep=True):
+    with laid_out(model, "channels_last", keep=True):
         assert model.weight.is_contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
             model.weight.mul_(2)
     assert model.weight.data_ptr() == original.data_ptr()
     assert model.weight.stride() == values.stride()
     assert torch.equal(model.weight, 2 * values)
-    with channels_last(model, keep=False):
+    with laid_out(model, "channels_last", keep=False):
         pass
     assert model.weight.is_contiguous()
 
