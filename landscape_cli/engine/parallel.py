@@ -13,6 +13,7 @@ from torch import Tensor
 from landscape_cli.engine.lanes import spread
 from landscape_cli.engine.plain import PlainSweep
 from landscape_cli.engine.strategy import COLUMNS, Slice, coordinates
+from landscape_cli.objective import STREAMED
 from landscape_cli.site import Site
 
 
@@ -35,8 +36,8 @@ class Parallel:
         return ""
 
     def promises(self, site: Site, seconds: float, points: int) -> bool:  # noqa: ARG002
-        """Two processors are needed."""
-        return site.threads > 1
+        """Two processors are needed, and a model of which more copies are no burden."""
+        return site.threads > 1 and site.parameters.count < STREAMED
 
     def chunks(self, site: Site, most: int) -> tuple[int, ...]:
         """Evaluate as many points together as there are threads to use."""

@@ -12,6 +12,7 @@ from engine_cases import PROBLEMS
 from torch import Tensor, nn
 
 from landscape_cli.batches import Batch
+from landscape_cli.engine import parallel
 from landscape_cli.engine.check import CheckedSweep
 from landscape_cli.engine.parallel import Parallel
 from landscape_cli.engine.plain import Plain
@@ -100,6 +101,13 @@ def test_a_model_that_cannot_be_copied_gives_way_to_plain() -> None:
     assert told == [
         "the strategy parallel gave way to plain: RuntimeError: there is only one of it"
     ]
+
+
+def test_large_models_are_not_copied_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine_cases.open_site(PROBLEMS["gpt"]) as site:
+        assert Parallel().promises(site, 1.0, 100)
+        monkeypatch.setattr(parallel, "STREAMED", site.parameters.count)
+        assert not Parallel().promises(site, 1.0, 100)
 
 
 @pytest.mark.parametrize(("problem", "reason"), [("dropping", "random")])
