@@ -35,7 +35,7 @@ from landscape_cli.threads import limited, seconds, settle
 from landscape_cli.units import UnitKey, UnitResult
 
 WORTH_POINTS = 100
-"""Points of a run that is long enough to try how images lie in memory best, which takes about ten."""
+"""Points of a run that is long enough to try in which layout it is fastest, as that takes ten."""
 LAYOUT_ADVANTAGE = 0.93
 """Another layout must take at most this share of the time of the likelier one."""
 
