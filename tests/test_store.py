@@ -592,6 +592,14 @@ def test_what_no_run_holds_is_refused(path: Path, change, what: str) -> None:
     assert caught.value.hint
 
 
+def test_names_of_several_lines_make_errors_of_three(path: Path) -> None:
+    write_with_h5py(path, lambda file: file.create_dataset("a\nb\u2028c", data=np.zeros(2, "c8")))
+    with pytest.raises(StoreError, match="neither numbers nor text") as caught:
+        store.open_run(path)
+    assert len(str(caught.value).splitlines()) == 3
+    assert caught.value.seen == f"{path}: a b c"
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [

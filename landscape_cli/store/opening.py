@@ -74,7 +74,8 @@ def _open_file(path: Path) -> Run:
     try:
         run = _decode(content, path)
     except StoreError as error:
-        raise StoreError(error.what, seen=f"{path}: {error.seen}", hint=error.hint) from error
+        seen = " ".join(error.seen.split())  # on one line, whatever the names in the file are
+        raise StoreError(error.what, seen=f"{path}: {seen}", hint=error.hint) from error
     except (ValueError, OverflowError, zlib.error, MemoryError) as error:
         raise StoreError(
             "the file is damaged",

@@ -5,6 +5,7 @@ HDF5 1.10 (2016) and later can read it; all of its metadata carry checksums.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +21,6 @@ from landscape_cli.store.sealing import seal
 _MANY = 65535
 # One chunk holds a whole array: that needs no index. HDF5 has chunks of less than 4 GiB.
 _COMPRESSED_BYTES = range(1 << 16, 1 << 31)
-_GROWTH_BYTES = 1 << 20
 # xarray turns variables with these units into time spans, and warns about it.
 _UNITS = {
     "days": "d",
@@ -55,9 +55,11 @@ def encode(run: Run) -> bytes:
     """Return the bytes of the HDF5 file that holds a run."""
     import h5py  # Here, since reading a run does not need it.
 
-    # In memory, because HDF5 cannot recover from a disk that fills up under it.
+    # In memory, because HDF5 cannot recover from a disk that fills up under it; and closed, because
+    # HDF5 1.14.2 gives the image of an open file a wrong checksum.
+    image = io.BytesIO()
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    access.set_fapl_core(_GROWTH_BYTES, backing_store=False)
+    access.set_fileobj_driver(h5py.h5fd.fileobj_driver, image)
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_link_creation_order(h5py.h5p.CRT_ORDER_TRACKED | h5py.h5p.CRT_ORDER_INDEXED)
@@ -66,9 +68,7 @@ def encode(run: Run) -> bytes:
     identifier = h5py.h5f.create(b"run.h5", h5py.h5f.ACC_TRUNC, fcpl=creation, fapl=access)
     with h5py.File(identifier) as file:
         _Writer(file, run).write()
-        file.flush()
-        image: bytes = identifier.get_file_image()
-    return image
+    return image.getvalue()
 
 
 class _Writer:
