@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -206,9 +207,8 @@ def gradient_sums(gradient: Tensors, reference: Tensors) -> Tensor:
 class _Sums:
     """Sums over blocks of float64 copies, to be iterated over once.
 
-    Iterating yields where the sum of a block goes, and its operands, which may be written over.
-    All of it is memory that is taken once: what is taken and freed again at every block of a
-    large θ breaks up the heap of the C library, which was seen to grow by two copies of θ.
+    Iterating yields where the sum of a block goes, and its operands, which may be written over
+    before the next block comes.
 
     Args:
         operands: tensors alike, of which corresponding pieces come together.
@@ -220,11 +220,11 @@ class _Sums:
         self._shape = (sum(1 + tensor.numel() // CPU_BLOCK for tensor in operands[0]), *shape)
         self._rows: dict[torch.device, Tensor] = {}
         self._used: dict[torch.device, int] = {}
-        self._wide: dict[torch.device, Tensor] = {}
+        self._scratch = _SCRATCH if operands[0][0].device.type == "cpu" else _Scratch()
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         for pieces in _blocks(*self._operands):
-            yield self._next_on(pieces[0].device), *self._widened(pieces)
+            yield self._next_on(pieces[0].device), *self._scratch.widened(pieces)
 
     def _next_on(self, device: torch.device) -> Tensor:
         if device not in self._rows:
@@ -233,19 +233,36 @@ class _Sums:
         self._used[device] = position + 1
         return self._rows[device][position]
 
-    def _widened(self, pieces: tuple[Tensor, ...]) -> Iterator[Tensor]:
-        device, size = pieces[0].device, pieces[0].numel()
-        wide = self._wide.get(device)
-        if wide is None or wide.shape[1] < size:
-            wide = torch.empty(len(pieces), size, dtype=torch.float64, device=device)
-            self._wide[device] = wide
-        return (row[:size].copy_(piece) for row, piece in zip(wide, pieces, strict=True))
-
     def total(self) -> Tensor:
         """Return the sum of all, on the first tensor's device."""
         device = self._operands[0][0].device
         parts = [rows[: self._used[place]].to(device) for place, rows in self._rows.items()]
         return torch.cat(parts).sum(dim=0)
+
+
+class _Scratch(threading.local):
+    """Memory for float64 copies of one block, of each thread its own.
+
+    On a CPU it is kept: what is taken and freed again at every block of a large θ breaks up the
+    heap of the C library, which was seen to grow by two copies of θ.
+    """
+
+    def __init__(self) -> None:
+        self._memory: dict[torch.device, Tensor] = {}
+
+    def widened(self, pieces: tuple[Tensor, ...]) -> list[Tensor]:
+        """Return float64 copies of the pieces, which the next ones are written over."""
+        device, size = pieces[0].device, pieces[0].numel()
+        memory = self._memory.get(device)
+        if memory is None or memory.numel() < len(pieces) * size:
+            self._memory.pop(device, None)
+            room = len(pieces) * max(size, 0 if device.type != "cpu" else 2 * CPU_BLOCK)
+            memory = self._memory[device] = torch.empty(room, dtype=torch.float64, device=device)
+        rows = memory[: len(pieces) * size].view(len(pieces), size)
+        return [row.copy_(piece) for row, piece in zip(rows, pieces, strict=True)]
+
+
+_SCRATCH = _Scratch()
 
 
 def norm(tensors: Tensors) -> float:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -97,3 +99,30 @@ def test_patterns_choose_what_trains() -> None:
     unknown = parameters.chosen_parameters(model, ["layer9.*"], [])
     with pytest.raises(MeasurementError, match="no parameter is named"), unknown:
         pass
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_sums_are_those_of_float64_and_leave_the_tensors_alone(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(300, 500), (0,), (7,), (), (40, 3, 3, 3)]  # the first is more than a block
+    first, second = (
+        [torch.randn(shape, generator=generator).to(dtype) for shape in shapes] for _ in range(2)
+    )
+    before = [tensor.clone() for tensor in (*first, *second)]
+    x, y = (torch.cat([tensor.double().flatten() for tensor in part]) for part in (first, second))
+    close = partial(pytest.approx, rel=1e-13)
+    assert float(parameters.squared_norm(first)) == close(float(x @ x))
+    assert float(parameters.inner_product(first, second)) == close(float(x @ y))
+    assert float(parameters.squared_difference(first, second)) == close(float((x - y) @ (x - y)))
+    expected = [float(x @ x), float((x - y) @ (x - y)), float(x @ y)]
+    assert parameters.gradient_sums(first, second).tolist() == close(expected)
+    assert all(map(torch.equal, (*first, *second), before))
+    assert float(parameters.squared_norm([torch.ones(0)])) == 0
+
+
+def test_sums_of_several_threads_do_not_meet() -> None:
+    vectors = [[torch.full((200_000,), float(k))] for k in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda v: [float(parameters.norm(v)) for _ in range(20)], vectors))
+    for k, norms in enumerate(found):
+        assert norms == [pytest.approx(k * 200_000**0.5)] * 20
