@@ -25,6 +25,7 @@ from landscape_cli.derivatives import (
 from landscape_cli.errors import LandscapeError, MeasurementError
 from landscape_cli.losses import Loss
 from landscape_cli.parameters import Parameters, Tensors, inner_product, squared_difference
+from landscape_cli.prefetch import Prefetched
 from landscape_cli.specs import NormMode
 
 STREAMED = 20_000_000
@@ -59,7 +60,7 @@ class Objective:
 
     Args:
         model: the module, on its device, in the type to compute in.
-        batches: the batches, on the same device.
+        batches: the batches, on the same device when they are asked for.
         loss: gives total and terms of a batch.
         norm_mode: what layers that look at the whole batch normalise by.
         seed: decides dropout masks and whatever else the forward pass draws.
@@ -79,12 +80,12 @@ class Objective:
     ) -> None:
         self.model = model
         self.call: Callable[..., Any] = model
-        self.batches = tuple(batches)
+        self.batches = batches if isinstance(batches, Prefetched) else tuple(batches)
         self.loss = loss
         self.norm_mode = norm_mode
         self.seed = seed
         self.parameters = Parameters(model)
-        self.terms = sum(loss.terms(batch) for batch in self.batches)
+        self.terms = sum(map(loss.terms, self.batches))
         self.summed = bool(getattr(loss, "summed", False))
         if not self.terms and not self.summed:
             raise MeasurementError(
@@ -125,6 +126,11 @@ class Objective:
             _opened=None,
         )
         return replica
+
+    @property
+    def resident(self) -> bool:
+        """Whether all batches are on the device at once, and stay where they are."""
+        return not isinstance(self.batches, Prefetched)
 
     @property
     def divisor(self) -> int:

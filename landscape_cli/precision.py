@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from landscape_cli.batches import Batch, map_tensors
 from landscape_cli.errors import MeasurementError
 from landscape_cli.objective import Objective
+from landscape_cli.prefetch import Prefetched
 
 
 @contextmanager
@@ -29,12 +30,12 @@ def in_float64(objective: Objective) -> Iterator[Objective]:
         yield objective
         return
     model = _widened(objective.model)
-    batches = [
-        Batch.split(map_tensors(batch.raw, _widen), model, whole=objective.loss.whole)
-        for batch in objective.batches
-    ]
     wide = Objective(
-        model, batches, objective.loss, norm_mode=objective.norm_mode, seed=objective.seed
+        model,
+        _widened_batches(objective, model),
+        objective.loss,
+        norm_mode=objective.norm_mode,
+        seed=objective.seed,
     )
     with wide:
         yield wide
@@ -49,6 +50,13 @@ def _widened(model: nn.Module) -> nn.Module:
             seen=str(error).splitlines()[0],
             hint="run with --dtype float64 instead",
         ) from error
+
+
+def _widened_batches(objective: Objective, model: nn.Module) -> Sequence[Batch]:
+    if isinstance(objective.batches, Prefetched):
+        return objective.batches.changed(_widen, model)
+    raws = [map_tensors(batch.raw, _widen) for batch in objective.batches]
+    return [Batch.split(raw, model, whole=objective.loss.whole) for raw in raws]
 
 
 def _widen(tensor: Tensor) -> Tensor:

@@ -148,6 +148,8 @@ def _check_surroundings(objective: Objective) -> None:
         raise _NotAChain("the forward pass draws random numbers")
     if any(m._forward_hooks or m._forward_pre_hooks for m in objective.model.modules()):  # noqa: SLF001
         raise _NotAChain("the model has hooks")
+    if not objective.resident:
+        raise _NotAChain("the batches do not fit on the device")
     for batch in objective.batches:
         plain = len(batch.inputs) == 1 and not batch.keywords
         if not plain or not isinstance(batch.inputs[0], Tensor):

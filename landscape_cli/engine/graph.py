@@ -31,6 +31,8 @@ class Graph:
             return "CUDA graphs need a CUDA device"
         if len(devices) > 1:
             return "the model lies on several devices"
+        if not site.objective.resident:
+            return "the batches do not fit on the device, and a graph reads them from one place"
         if slice_.observers:
             return "measures watch the points one by one"
         if site.objective.draws_random:

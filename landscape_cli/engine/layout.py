@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 Layout = Literal["contiguous", "channels_last", "mixed"]
 """``mixed`` has the channels last in all but the wide convolutions."""
@@ -54,12 +55,13 @@ def laid_out(model: nn.Module, layout: str, *, keep: bool) -> Iterator[None]:
     wide = [module for module in model.modules() if layout == "mixed" and _is_wide(module)]
     contiguous = {id(parameter) for module in wide for parameter in module.parameters()}
     changed: list[tuple[nn.Parameter, Tensor | None]] = []
-    for parameter in model.parameters():
-        if parameter.dim() == 4 and id(parameter) not in contiguous:
-            changed.append((parameter, parameter.data if keep else None))
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    handles = [module.register_forward_pre_hook(_contiguous_input) for module in wide]
+    handles: list[RemovableHandle] = []
     try:
+        for parameter in model.parameters():
+            if parameter.dim() == 4 and id(parameter) not in contiguous:
+                changed.append((parameter, parameter.data if keep else None))
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        handles.extend(m.register_forward_pre_hook(_contiguous_input) for m in wide)
         yield
     finally:
         for handle in handles:

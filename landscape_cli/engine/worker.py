@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from landscape_cli import batches, losses
+from landscape_cli import batches, losses, prefetch
 from landscape_cli.engine import micro_batches
 from landscape_cli.engine.adaptive import refine
 from landscape_cli.engine.choice import Choice, Request, choose
@@ -21,7 +21,7 @@ from landscape_cli.engine.conditions import Conditions
 from landscape_cli.engine.headings import Headings
 from landscape_cli.engine.layout import laid_out, layouts, with_channels_last
 from landscape_cli.engine.limit import limit
-from landscape_cli.engine.memory import recycled
+from landscape_cli.engine.memory import available_bytes, recycled
 from landscape_cli.engine.steering import Steering
 from landscape_cli.engine.strategy import Line, Plane, Slice
 from landscape_cli.errors import CheckpointError, LandscapeError, MeasurementError
@@ -77,6 +77,7 @@ class Worker:
         self._site: Site | None = None
         self._stack = ExitStack()
         self._life = ExitStack()
+        self._staged: tuple[bool, Sequence[batches.Batch]] | None = None
         self._threads = torch.get_num_threads()
         self._layout: str = next(iter(layouts(equipment.model)), "")
 
@@ -100,12 +101,14 @@ class Worker:
 
     @cached_property
     def _batches(self) -> tuple[batches.Batch, ...]:
-        model = self.equipment.model
+        model, sample = self.equipment.model, self.equipment.sample
         parameter = next(model.parameters())
+        free = available_bytes(parameter.device)
+        fitting = prefetch.fit(sample.batches, parameter.dtype, free)
         placed = batches.prepare(
-            self.equipment.sample,
+            sample,
             model,
-            device=parameter.device,
+            device=parameter.device if fitting else torch.device("cpu"),
             dtype=parameter.dtype,
             whole=self._loss.whole,
         )
@@ -115,13 +118,21 @@ class Worker:
         whole, mode = self._loss.whole, self.equipment.spec.norm_mode
         return micro_batches.split(list(placed), size, model, whole=whole, norm_mode=mode)
 
-    def _laid_out(self) -> tuple[batches.Batch, ...]:
+    def _laid_out(self) -> Sequence[batches.Batch]:
         """Return the batches, images in the order of memory that the weights are in."""
-        if not self._last:
-            return self._batches
+        if self._staged is None or self._staged[0] != self._last:
+            self._staged = None  # before others take its memory
+            self._staged = self._last, self._stage()
+        return self._staged[1]
+
+    def _stage(self) -> Sequence[batches.Batch]:
         model, whole = self.equipment.model, self._loss.whole
-        raws = (batches.map_tensors(batch.raw, with_channels_last) for batch in self._batches)
-        return tuple(batches.Batch.split(raw, model, whole=whole) for raw in raws)
+        placed = self._batches
+        if self._last:
+            raws = (batches.map_tensors(batch.raw, with_channels_last) for batch in placed)
+            placed = tuple(batches.Batch.split(raw, model, whole=whole) for raw in raws)
+        device = next(model.parameters()).device
+        return prefetch.staged(placed, model, device, whole=whole)
 
     @property
     def _last(self) -> bool:
@@ -151,6 +162,8 @@ class Worker:
         planned, spec = self.plan.checkpoints[checkpoint], self.equipment.spec
         remarks = list(self._load(checkpoint))
         objective = self._open_objective()
+        if not objective.resident:
+            remarks.append("the batches do not fit on the device: each is copied ahead of its use")
         if spec.micro_batch is not None:
             micro_batches.check_independence(objective)
         site = Site.survey(

@@ -21,7 +21,8 @@ LAYERS = (
     ("checkpoints", "adapters"),
     (
         *("randomness", "threads", "devices", "parameters", "points", "units", "norm_layers"),
-        *("batches", "buffers", "derivatives", "losses", "directions", "plan", "objective", "site"),
+        *("batches", "buffers", "derivatives", "prefetch", "losses"),
+        *("directions", "plan", "objective", "site"),
         *("sums", "lanczos", "curvature"),
     ),
     (
