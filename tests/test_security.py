@@ -49,7 +49,8 @@ def is_the_converter(event: str, arguments: tuple) -> bool:
 
     What that process may do is in test_conversion.py.
     """
-    return event == "subprocess.Popen" and list(arguments[1]) == conversion.command()
+    starts = event in ("subprocess.Popen", "os.posix_spawn")  # the second from Python 3.13 on
+    return starts and list(arguments[1]) == conversion.command()
 
 
 class Witness:
