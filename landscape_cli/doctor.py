@@ -62,9 +62,9 @@ class Diagnosis:
         points: number of points of the run.
         seconds_per_point: of one point, with that strategy, on one worker.
         seconds_expected: of all points, on all workers; measures beyond the basic ones come on top.
-        bytes_expected: memory of θ in its copies and of what a point keeps for its gradient, of
-            every worker on the first device.
-        bytes_available: free memory of the first device.
+        bytes_expected: what is taken beside the model's own weights, θ in its copies and what a
+            point keeps for its gradient, by every worker on the first device.
+        bytes_available: free memory of the first device, before θ₀ and g are there.
         refusals: why the other strategies cannot serve, by name.
         workers: how many processes would measure.
     """
@@ -170,7 +170,8 @@ class _Examination:
         points = self._worker.plan.points
         expected = seconds * points / self._workers
         needed = self._sharing * self._bytes(choice.chunk)
-        available = available_bytes(self._site.parameters.device)
+        # What is open here has θ₀ and g already.
+        available = available_bytes(self._site.parameters.device) + 2 * self._theta_bytes()
         findings += [
             *told,
             _time_finding(expected, points, self._workers),
@@ -325,12 +326,38 @@ class _Examination:
         steering.revise()
         return (time.perf_counter() - started) / chunk
 
+    def _theta_bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for t in self._site.parameters.tensors)
+
     def _bytes(self, chunk: int) -> int:
+        """Return what a process takes beside the model's own weights, at its height.
+
+        θ₀ and g; a direction that is not g, or the two of a plane; one copy at the limit, another
+        where batches are added up; and what the forward pass and its derivative keep.
+        """
         from landscape_cli.engine.choice import point_bytes
 
-        tensors = self._site.parameters.tensors
-        theta = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return 4 * theta + chunk * point_bytes(self._site)
+        plan, several = self._worker.plan, len(self._objective.batches) > 1
+        other = any(label != "gradient" for label in plan.directions)
+        copies = 3 + several + max(int(other), 0 if plan.plane is None else 2)
+        points = chunk * point_bytes(self._site) if chunk > 1 else 2 * self._kept_bytes()
+        return copies * self._theta_bytes() + points
+
+    def _kept_bytes(self) -> int:
+        """Return what one evaluation keeps for its gradient, θ itself aside."""
+        import torch
+
+        own = {t.untyped_storage().data_ptr() for t in self._site.parameters.tensors}
+        kept: dict[int, int] = {}
+
+        def count(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            self._objective.value_and_change(self._site.gradient)
+        return sum(size for place, size in kept.items() if place not in own)
 
     def _refusals(self) -> dict[str, str]:
         from landscape_cli.engine.choice import STRATEGIES

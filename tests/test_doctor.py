@@ -8,8 +8,10 @@ import cases
 import numpy as np
 import pytest
 import torch
+from allocations import peak_allocation
 from torch import Tensor, nn
 
+import landscape_cli as landscape
 from landscape_cli.doctor import Diagnosis, examine
 
 
@@ -144,3 +146,18 @@ def test_a_diagnosis_is_plain_values_and_leaves_the_model_alone() -> None:
     diagnosis = look(model)
     assert json.loads(json.dumps(diagnosis.to_dict()))["healthy"] is True
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("settings", [{}, {"directions": "random:1"}, {"batches": 3}])
+def test_the_memory_expected_is_what_a_probe_takes(settings: dict[str, object]) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(400, 400) for _ in range(10)))
+        data = [(torch.randn(40, 400), torch.randn(40, 400)) for _ in range(3)]
+    arguments = {"model": model, "data": data, "loss": "mse", "lr": 0.1, "steps": "1:2:2"}
+    arguments |= {"strategy": "plain", **settings}
+    expected = examine(**arguments).bytes_expected
+    with peak_allocation() as peak:
+        landscape.probe(**arguments)
+    # The largest tensor, a tenth of θ, comes on top of three to five copies.
+    assert 0.9 < expected / peak.bytes < 1.1

@@ -64,6 +64,7 @@ class PlainSweep:
                 for name, observer in self._slice.observers.items():
                     for field, value in observer.observe(gradient).items():
                         kept.setdefault(f"{name}/{field}", []).append(value)
+                del gradient  # before that of the next point takes its memory
         finally:
             self._site.parameters.restore()
         columns = torch.stack(rows).cpu().numpy() if rows else np.empty((0, len(COLUMNS)))
