@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -134,10 +135,26 @@ def read_chain(objective: Objective) -> Chain:
     """
     try:
         _check_surroundings(objective)
+    except _NotAChain as reason:
+        raise ValueError(str(reason)) from None
+    if objective not in _READ:
+        _READ[objective] = _read(objective)
+    found = _READ[objective]
+    if isinstance(found, str):
+        raise ValueError(found)
+    return found
+
+
+_READ: WeakKeyDictionary[Objective, Chain | str] = WeakKeyDictionary()
+"""What was read of objectives, as tracing takes longer than many points; or why they are none."""
+
+
+def _read(objective: Objective) -> Chain | str:
+    try:
         chain = Chain(tuple(_Reader(objective).steps()))
         _check_chain(chain)
     except _NotAChain as reason:
-        raise ValueError(str(reason)) from None
+        return str(reason)
     return chain
 
 
@@ -194,7 +211,7 @@ class _Reader:
 
     def _nodes(self) -> list[fx.Node]:
         try:
-            nodes = list(fx.symbolic_trace(self._model).graph.nodes)
+            nodes = list(fx.Tracer().trace(self._model).nodes)
         except Exception as error:  # noqa: BLE001 - somebody's forward raises anything when traced
             raise _NotAChain(f"it cannot be traced ({type(error).__name__})") from None
         if nodes and nodes[0].op == "placeholder" and len(nodes) > 1:

@@ -125,3 +125,14 @@ def test_written_out_derivatives_are_those_of_autograd(name: str) -> None:
         y = activation.forward(x * 1)
         found = activation.backward(errors, x, y)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_an_objective_is_traced_once_and_what_is_in_the_way_is_looked_at_every_time() -> None:
+    with engine_cases.open_site(PROBLEMS["mlp-relu"]) as site:
+        chain = read_chain(site.objective)
+        assert read_chain(site.objective) is chain
+        handle = site.objective.model.register_forward_hook(lambda *_: None)
+        with pytest.raises(ValueError, match="the model has hooks"):
+            read_chain(site.objective)
+        handle.remove()
+        assert read_chain(site.objective) is chain
