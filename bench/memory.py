@@ -56,8 +56,10 @@ def chain(width: int = WIDTH) -> nn.Module:
 
 
 def rows(width: int = WIDTH) -> list[tuple[Tensor, Tensor]]:
-    """Return one batch for them."""
-    return [(torch.randn(BATCH, width), torch.randn(BATCH, width))]
+    """Return one batch for them, the same every time."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(BATCH, width, generator=generator) for _ in range(2))
+    return [(x, y)]
 
 
 def peaks() -> list[Peak]:
