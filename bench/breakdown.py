@@ -55,7 +55,7 @@ def break_down(case: Case) -> Breakdown:
 
 def _profiled(line: Callable[[], object], points: int) -> dict[str, float]:
     line()
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
         line()
     spent: defaultdict[str, float] = defaultdict(float)
     for event in profiler.key_averages():

@@ -22,7 +22,9 @@ class Peak:
 def peak_allocation() -> Iterator[Peak]:
     """Yield the peak of the CPU memory that tensors take while the block runs."""
     peak, held = Peak(), 0
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+    with profile(
+        activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True
+    ) as recorded:
         yield peak
     results = recorded.profiler.kineto_results
     changes = [e for e in results.events() if e.name() == "[memory]"]
