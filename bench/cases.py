@@ -78,11 +78,11 @@ CASES = {
     for case in (
         Case("linear", "deep linear net, 25×(10×10)", "deep-linear", {}, "mse", 1000, 256, 1e-3),
         Case("mlp", "MLP, 3×100", "mlp", {}, "cross-entropy", 128, 256, 0.4),
-        Case("cnn", "CNN, 32-64-32", "cnn", {}, "cross-entropy", 128, 16, 0.1),
-        Case("gpt", "GPT, 2 layers of 64", "gpt", {}, "cross-entropy", 16, 32, 0.1),
-        Case("resnet", "ResNet-20", "resnet", {"norm": "batch"}, "cross-entropy", 128, 6, 0.1),
+        Case("cnn", "CNN, 32-64-32", "cnn", {}, "cross-entropy", 128, 32, 0.1),
+        Case("gpt", "GPT, 2 layers of 64", "gpt", {}, "cross-entropy", 16, 64, 0.1),
+        Case("resnet", "ResNet-20", "resnet", {"norm": "batch"}, "cross-entropy", 128, 24, 0.1),
         Case(
-            "vgg", "VGG-11 with BatchNorm", "vgg", {"norm": "batch"}, "cross-entropy", 128, 4, 0.1
+            "vgg", "VGG-11 with BatchNorm", "vgg", {"norm": "batch"}, "cross-entropy", 128, 12, 0.1
         ),
     )
 }

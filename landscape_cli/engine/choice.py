@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -35,8 +36,13 @@ ADVANTAGE = 0.93
 """A larger chunk, or another strategy, must take at most this share of the time."""
 MEMORY_SHARE = 0.4
 """Of the free memory, what a chunk may take."""
-TRIALS = 3
-"""Chunks that are evaluated to try one size: one to warm up, two to be timed."""
+TRIALS = 4
+"""Evaluations in which one size of a chunk is tried: one to warm up, three to be timed."""
+TRIAL_SECONDS = 0.1
+"""Of points that are quicker, several in every lane are timed together, at most `REPEATS`."""
+REPEATS = 4
+MISSES = 2
+"""Sizes in a row that may be no better before the search for the best one ends."""
 TRIAL_SHARE = 0.25
 """Of the run's points, how many a trial may be worth."""
 
@@ -104,7 +110,7 @@ def choose(site: Site, slice_: Slice, request: Request) -> Choice:
         return Choice("plain", 1, "")
     best, best_seconds = Choice("plain"), seconds
     for strategy in _candidates(site, slice_, seconds, request.points):
-        chunk, taken = _trial(strategy, site, slice_, request)
+        chunk, taken = _trial(strategy, site, slice_, request, seconds)
         if taken < best_seconds * ADVANTAGE:
             best, best_seconds = Choice(strategy.name, chunk), taken
     if best.strategy == "plain":
@@ -131,7 +137,7 @@ def _forced(site: Site, slice_: Slice, request: Request) -> Choice:
         chunks = tuple(strategy.chunks(site, _most(site, request)))
         if len(chunks) == 1:
             return Choice(strategy.name, *chunks)
-    chunk, _ = _trial(strategy, site, slice_, request)
+    chunk, _ = _trial(strategy, site, slice_, request, math.inf)
     reason = f"strategy {strategy.name} ({strategy.summary}), {chunk} points together"
     return Choice(strategy.name, chunk, reason)
 
@@ -145,7 +151,7 @@ def _candidates(site: Site, slice_: Slice, seconds: float, points: int) -> Itera
 
 def _plain_seconds(site: Site, slice_: Slice, request: Request) -> float:
     sweep = Plain().prepare(site, slice_)
-    return min(_timed(sweep, request.sizes[:1]) for _ in range(2))
+    return min(_timed(sweep, request.sizes[:1]) for _ in range(TRIALS - 1))
 
 
 def _timed(sweep: Sweep, sizes: np.ndarray) -> float:
@@ -154,59 +160,65 @@ def _timed(sweep: Sweep, sizes: np.ndarray) -> float:
     return (time.perf_counter() - started) / max(len(sizes), 1)
 
 
-def _trial(strategy: Strategy, site: Site, slice_: Slice, request: Request) -> tuple[int, float]:
-    """Return the best chunk and its seconds a point; infinity where the strategy fails."""
+def _trial(
+    strategy: Strategy, site: Site, slice_: Slice, request: Request, seconds: float
+) -> tuple[int, float]:
+    """Return the best chunk and its seconds a point; infinity where the strategy fails.
+
+    On the plain path, a point takes `seconds`.
+    """
+    repeats = max(1, min(REPEATS, int(TRIAL_SECONDS / seconds)))
+    trial = partial(_chunk_seconds, strategy, site, slice_, request.sizes, repeats)
     if request.chunk is not None:
-        return _halved_to_fit(strategy, site, slice_, request.sizes, request.chunk)
-    best_chunk, best_seconds = 1, math.inf
+        return _halved_to_fit(max(strategy.chunks(site, request.chunk)), trial)
+    best_chunk, best_seconds, misses = 1, math.inf, 0
     for chunk in strategy.chunks(site, _most(site, request)):
         if best_seconds < math.inf and not _affordable(site, chunk, request):
             break
-        seconds = _chunk_seconds(strategy, site, slice_, request.sizes, chunk)
-        if seconds < best_seconds:
-            best_chunk, best_seconds, previous = chunk, seconds, best_seconds
-            if seconds < previous * ADVANTAGE:
-                continue
-        break
+        taken = trial(chunk)
+        misses = 0 if taken < best_seconds * ADVANTAGE else misses + 1
+        if taken < best_seconds:
+            best_chunk, best_seconds = chunk, taken
+        if misses == MISSES or not math.isfinite(taken):
+            break
     return best_chunk, best_seconds
 
 
 def _affordable(site: Site, chunk: int, request: Request) -> bool:
     """Whether trying a chunk is little beside the points of the run."""
-    return TRIALS * chunk * free_lanes(site) <= request.points * TRIAL_SHARE
+    return TRIALS * chunk * free_lanes(site, chunk) <= request.points * TRIAL_SHARE
 
 
-def _halved_to_fit(
-    strategy: Strategy, site: Site, slice_: Slice, sizes: np.ndarray, chunk: int
-) -> tuple[int, float]:
+def _halved_to_fit(chunk: int, trial: Callable[[int], float]) -> tuple[int, float]:
     """Return the chunk that was asked for, or what of it fits the memory, and its seconds."""
-    chunk = max(strategy.chunks(site, chunk))
     while True:
-        seconds = _chunk_seconds(strategy, site, slice_, sizes, chunk)
+        seconds = trial(chunk)
         if chunk == 1 or math.isfinite(seconds):
             return chunk, seconds
         chunk //= 2
 
 
 def _chunk_seconds(
-    strategy: Strategy, site: Site, slice_: Slice, sizes: np.ndarray, chunk: int
+    strategy: Strategy, site: Site, slice_: Slice, sizes: np.ndarray, repeats: int, chunk: int
 ) -> float:
-    """Return the seconds a point in the faster of two trials, after a first one and its check.
+    """Return the seconds a point in the fastest of some trials, after a first one and its check.
 
-    A trial is a chunk in every lane.
+    A trial is a chunk in every lane; where points go side by side, `repeats` of them in each.
     """
-    sizes = np.resize(sizes, (chunk * free_lanes(site), *sizes.shape[1:]))
+    lanes = free_lanes(site, chunk)
+    count = chunk * (lanes if chunk > site.threads else repeats)
+    tiled = np.resize(sizes, (count, *sizes.shape[1:]))
     sweep = CheckedSweep(strategy, site, slice_, chunk=chunk, tell=lambda _: None)
-    sweep.evaluate(sizes)
+    sweep.evaluate(tiled)
     if sweep.failed or sweep.chunk < chunk:
         return math.inf
-    return min(_timed(sweep, sizes) for _ in range(2))
+    return min(_timed(sweep, tiled) for _ in range(TRIALS - 1))
 
 
 def _most(site: Site, request: Request) -> int:
     """Return how many points together the memory and the line allow."""
     room = int(MEMORY_SHARE * available_bytes(site.parameters.device) / point_bytes(site))
-    return max(1, min(LARGEST_CHUNK, room // free_lanes(site), request.line_points))
+    return max(1, min(LARGEST_CHUNK, room // free_lanes(site, room), request.line_points))
 
 
 def point_bytes(site: Site) -> int:

@@ -63,7 +63,7 @@ class Compressed:
         chain = read_chain(site.objective)
         samples = compress(site.objective.batches, together=not chain.normalised)
         evaluation = DenseEvaluation(site, slice_, chain, samples)
-        return ChunkedSweep(slice_, evaluation, chunk, lanes=free_lanes(site))
+        return ChunkedSweep(slice_, evaluation, chunk, lanes=free_lanes(site, chunk))
 
 
 def _size_refusal(objective: Objective) -> str:

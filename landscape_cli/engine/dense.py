@@ -9,6 +9,7 @@ again; its gradient lies in the space that the samples span, where it has fewer 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ class DenseEvaluation:
         self._chain = chain
         self._gradients = slice_.gradients
         self._objective = site.objective
-        self._basis = _row_space(samples) if slice_.gradients else None
+        self._basis = _row_space(site.objective, samples) if slice_.gradients else None
         self._samples = [_in_row_space(s, self._basis) for s in samples]
         self._layout = _Layout(site, slice_, chain, self._basis)
         self._first = [_affine(site, slice_, chain, s) for s in samples]
@@ -95,13 +96,18 @@ def _outer(bias: Tensor, samples: Samples) -> Tensor:
     )
 
 
-def _row_space(samples: list[Samples]) -> Tensor | None:
+def _row_space(objective: Objective, samples: list[Samples]) -> Tensor | None:
     """Return an orthonormal basis Q of what the inputs span, where that has fewer axes."""
     inputs = torch.cat([s.inputs for s in samples], dim=1)
     if inputs.shape[1] >= inputs.shape[0]:
         return None
-    basis: Tensor = torch.linalg.qr(inputs.double())[0]
-    return basis
+    if objective not in _BASES:
+        _BASES[objective] = torch.linalg.qr(inputs.double())[0]
+    return _BASES[objective]
+
+
+_BASES: WeakKeyDictionary[Objective, Tensor] = WeakKeyDictionary()
+"""The basis of an objective's inputs, the same for every line at its checkpoint."""
 
 
 def _in_row_space(samples: Samples, basis: Tensor | None) -> Samples:

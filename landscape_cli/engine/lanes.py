@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -20,9 +21,18 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def free_lanes(site: Site) -> int:
-    """Return how many evaluations with the present number of threads fit the process at once."""
-    if site.parameters.device.type != "cpu" or torch.get_num_threads() > 1:
+WORTH_NUMBERS = 1_000_000
+"""Numbers of θ in a chunk from which its operations take longer than handing them out in turn."""
+
+
+def free_lanes(site: Site, chunk: int) -> int:
+    """Return how many chunks of so many points are evaluated side by side, with one thread each.
+
+    Python hands out operations one at a time, whatever the lane: small ones gain nothing. Where
+    one evaluation computes with several threads, there is nobody left for a second.
+    """
+    small = chunk * site.parameters.count < WORTH_NUMBERS
+    if small or site.parameters.device.type != "cpu" or torch.get_num_threads() > 1:
         return 1
     return site.threads
 
@@ -62,7 +72,6 @@ def _side_by_side(
     remaining, lock, stop = iter(range(len(items))), threading.Lock(), threading.Event()
 
     def run(lane: int) -> None:
-        torch.set_num_threads(1)  # holds for the thread that says it
         while not stop.is_set():
             with lock:
                 position = next(remaining, None)
@@ -74,12 +83,24 @@ def _side_by_side(
                 failures[position] = error
                 stop.set()
 
-    with ThreadPoolExecutor(lanes, thread_name_prefix="lane") as pool:
-        try:
-            for done in [pool.submit(run, lane) for lane in range(lanes)]:
-                done.result()
-        finally:
-            stop.set()
+    running = [_pool(lanes).submit(run, lane) for lane in range(lanes)]
+    try:
+        for lane in running:
+            lane.result()
+    finally:
+        stop.set()
+        wait(running)
     if failures:
         raise failures[min(failures)]
     return [results[position] for position in range(len(items))]
+
+
+@cache
+def _pool(lanes: int) -> ThreadPoolExecutor:
+    """Return threads that are kept: a new one makes its libraries allocate their buffers anew."""
+    return ThreadPoolExecutor(
+        lanes,
+        thread_name_prefix="lane",
+        initializer=torch.set_num_threads,  # holds for the thread that says it
+        initargs=(1,),
+    )

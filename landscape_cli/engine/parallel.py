@@ -16,6 +16,9 @@ from landscape_cli.engine.strategy import COLUMNS, Slice, coordinates
 from landscape_cli.objective import STREAMED
 from landscape_cli.site import Site
 
+WORTH_POINTS = 24
+"""Points for every thread from which a trial pays, in which each evaluates three of them."""
+
 
 class Parallel:
     """Evaluate as many points at once as there are processors, with one thread each."""
@@ -36,8 +39,9 @@ class Parallel:
         return ""
 
     def promises(self, site: Site, seconds: float, points: int) -> bool:  # noqa: ARG002
-        """Two processors are needed, and a model of which more copies are no burden."""
-        return site.threads > 1 and site.parameters.count < STREAMED
+        """Two processors are needed, a long enough run, and a model that may well be copied."""
+        long = points >= WORTH_POINTS * site.threads
+        return site.threads > 1 and long and site.parameters.count < STREAMED
 
     def chunks(self, site: Site, most: int) -> tuple[int, ...]:
         """Evaluate as many points together as there are threads to use."""

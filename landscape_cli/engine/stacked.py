@@ -61,7 +61,7 @@ class Stacked:
             return ChunkedSweep(slice_, MappedEvaluation(site, slice_), chunk)
         samples = [features_first(batch) for batch in site.objective.batches]
         evaluation = DenseEvaluation(site, slice_, chain, samples)
-        return ChunkedSweep(slice_, evaluation, chunk, lanes=free_lanes(site))
+        return ChunkedSweep(slice_, evaluation, chunk, lanes=free_lanes(site, chunk))
 
 
 def _is_chain(site: Site) -> bool:

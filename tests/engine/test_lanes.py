@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 
+import engine_cases
 import pytest
 import torch
+from engine_cases import PROBLEMS
 
-from landscape_cli.engine.lanes import spread
+from landscape_cli.engine import lanes as engine_lanes
+from landscape_cli.engine.lanes import free_lanes, spread
+from landscape_cli.threads import limited
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5])
@@ -63,3 +67,15 @@ def test_a_lane_never_does_two_items_at_once() -> None:
         return item
 
     assert spread(work, list(range(60)), 3) == list(range(60))
+
+
+def test_chunks_go_side_by_side_where_they_are_large_and_threads_are_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with engine_cases.open_site(PROBLEMS["mlp-relu"]) as site:
+        monkeypatch.setattr(engine_lanes, "WORTH_NUMBERS", 8 * site.parameters.count)
+        with limited(1):
+            assert free_lanes(site, 8) == site.threads == 2
+            assert free_lanes(site, 7) == 1
+        with limited(2):
+            assert free_lanes(site, 8) == 1

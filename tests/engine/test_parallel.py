@@ -106,6 +106,7 @@ def test_a_model_that_cannot_be_copied_gives_way_to_plain() -> None:
 def test_large_models_are_not_copied_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     with engine_cases.open_site(PROBLEMS["gpt"]) as site:
         assert Parallel().promises(site, 1.0, 100)
+        assert not Parallel().promises(site, 1.0, 40)
         monkeypatch.setattr(parallel, "STREAMED", site.parameters.count)
         assert not Parallel().promises(site, 1.0, 100)
 
