@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -61,9 +62,17 @@ class Compressed:
     def prepare(self, site: Site, slice_: Slice, *, chunk: int = 1) -> ChunkedSweep:
         """Make a slice ready."""
         chain = read_chain(site.objective)
-        samples = compress(site.objective.batches, together=not chain.normalised)
+        objective = site.objective
+        if objective not in _COMPRESSED:
+            together = not chain.normalised
+            _COMPRESSED[objective] = compress(objective.batches, together=together)
+        samples = _COMPRESSED[objective]
         evaluation = DenseEvaluation(site, slice_, chain, samples)
         return ChunkedSweep(slice_, evaluation, chunk, lanes=free_lanes(site, chunk))
+
+
+_COMPRESSED: WeakKeyDictionary[Objective, list[Samples]] = WeakKeyDictionary()
+"""What stands for an objective's samples, the same for every line at its checkpoint."""
 
 
 def _size_refusal(objective: Objective) -> str:
