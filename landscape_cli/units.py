@@ -21,8 +21,8 @@ class UnitKey:
     Attributes:
         checkpoint: position along the checkpoint axis; −1 for what concerns the whole run.
         kind: ``base`` (loss, gradient norm, noise floor), ``line``, ``measure``, ``plane``,
-            ``choice`` (strategy and chunk of the run), ``threads`` (how many, `stop`; the layout) or
-            ``failure`` (of a whole checkpoint).
+            ``choice`` (strategy and chunk of the run), ``threads`` (how many, `stop`; and the
+            layout) or ``failure`` (of a whole checkpoint).
         name: the direction's label, the measure's name, the strategy's name, the layout.
         start: first point.
         stop: one past the last point.

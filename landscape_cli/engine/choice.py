@@ -32,8 +32,10 @@ STRATEGIES: Mapping[str, Strategy] = {  # the likeliest first
 WORTH_SECONDS = 0.5
 """Runs that the plain strategy would finish sooner are left to it."""
 LARGEST_CHUNK = 512
-ADVANTAGE = 0.93
-"""A larger chunk, or another strategy, must take at most this share of the time."""
+ADVANTAGE = 0.97
+"""Another strategy must take at most this share of the time."""
+GROWTH_ADVANTAGE = 0.93
+"""A larger chunk must take at most this share of the time for a still larger one to be tried."""
 MEMORY_SHARE = 0.4
 """Of the free memory, what a chunk may take."""
 TRIALS = 4
@@ -176,7 +178,7 @@ def _trial(
         if best_seconds < math.inf and not _affordable(site, chunk, request):
             break
         taken = trial(chunk)
-        misses = 0 if taken < best_seconds * ADVANTAGE else misses + 1
+        misses = 0 if taken < best_seconds * GROWTH_ADVANTAGE else misses + 1
         if taken < best_seconds:
             best_chunk, best_seconds = chunk, taken
         if misses == MISSES or not math.isfinite(taken):
