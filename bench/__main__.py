@@ -32,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reports = [_measure(case, options) for case in cases]
     growths = [g for case in cases for g in _grow(case, options.rounds)] if options.growth else []
     peaks = memory.peaks() if options.memory else []
-    broken_down = [breakdown.break_down(case) for case in cases] if options.breakdown else []
+    broken_down = [
+        breakdown.break_down(case, gradients=gradients)
+        for case in (cases if options.breakdown else ())
+        for gradients in (True, False)
+    ]
     lines = _page(reports, growths, peaks, broken_down, options)
     print("\n".join(lines))
     if options.json:

@@ -27,7 +27,7 @@ class Breakdown:
     """Milliseconds a point by kind of operation.
 
     Attributes:
-        case: title of the case.
+        case: title of the case, and what is evaluated.
         engine: of the plain strategy.
         hand: of the loop by hand.
     """
@@ -37,20 +37,20 @@ class Breakdown:
     engine: Mapping[str, float]
 
 
-def break_down(case: Case) -> Breakdown:
-    """Profile a gradient line by hand and on the plain path, in this process, one after the other.
+def break_down(case: Case, *, gradients: bool) -> Breakdown:
+    """Profile a line by hand and on the plain path, in this process, one after the other.
 
     The profiler itself takes a few microseconds an operation, which nets of small ones show.
     """
     case = replace(case, points=max(4, min(case.points, 16)))
     model, batch, criterion = by_hand.without_tracking(case.model()), case.data(), case.criterion()
     direction = by_hand.gradient(model, batch, criterion)
-    hand = _profiled(
-        lambda: by_hand.gradient_line(model, batch, criterion, direction, case.steps()), case.points
-    )
-    with runner(case, strategy="plain") as run:
+    line = by_hand.gradient_line if gradients else by_hand.loss_line
+    hand = _profiled(lambda: line(model, batch, criterion, direction, case.steps()), case.points)
+    with runner(case, gradients=gradients, strategy="plain") as run:
         engine = _profiled(run, case.points)
-    return Breakdown(case.title, hand, engine)
+    what = "gradients" if gradients else "losses"
+    return Breakdown(f"{case.title}, {what}", hand, engine)
 
 
 def _profiled(line: Callable[[], object], points: int) -> dict[str, float]:

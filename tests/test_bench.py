@@ -88,11 +88,11 @@ def test_a_report_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_the_time_of_a_point_is_broken_down_by_kind_of_operation() -> None:
     from bench import breakdown
 
-    found = breakdown.break_down(SMALL["resnet"])
+    found = breakdown.break_down(SMALL["resnet"], gradients=True)
     for spent in (found.hand, found.engine):
         assert spent["products and convolutions"] > 0
         assert spent["normalisation"] > 0
         assert all(value >= 0 for value in spent.values())
     header, _, row = breakdown.table([found])
     assert header.count("|") == row.count("|")
-    assert row.startswith(f"| {SMALL['resnet'].title} |")
+    assert row.startswith(f"| {SMALL['resnet'].title}, gradients |")
