@@ -17,7 +17,6 @@ import torch
 from bench import breakdown, curvature, limits, memory, report
 from bench.cases import CASES, Case
 from bench.contestant import Entry
-from bench.engine import runner
 from bench.seat import Missing, Seat
 from bench.timing import CLOCKS, Contender, Timing, interleave
 
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.points:
         cases = [replace(case, points=options.points) for case in cases]
     reports = [_measure(case, options) for case in cases]
-    growths = [g for case in cases for g in _grow(case, options.rounds)] if options.growth else []
+    growths = [g for case in cases for g in _grow(case, options)] if options.growth else []
     peaks = memory.peaks() if options.memory else []
     broken_down = [
         breakdown.break_down(case, gradients=gradients)
@@ -56,7 +55,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--strategy", default="auto", help="force a strategy")
     parser.add_argument("--landscaper", metavar="PYTHON", help="an interpreter that has landscaper")
     parser.add_argument("--products", action="store_true", help="Hessian-vector products as well")
-    parser.add_argument("--growth", action="store_true", help="twice the points, and the batch")
+    parser.add_argument("--growth", action="store_true", help="more points, samples, parameters")
     parser.add_argument("--breakdown", action="store_true", help="where a point's time goes")
     parser.add_argument(
         "--memory", action="store_true", help="peak memory of 100 million parameters"
@@ -127,15 +126,23 @@ def _race(
     return timings, {name: seat.remark for name, seat in seats.items()}
 
 
-def _grow(case: Case, rounds: int) -> list[report.Growth]:
-    growths = []
-    for what, larger in (("points", case.scaled(points=4)), ("samples", case.scaled(batch=4))):
-        with runner(case) as base, runner(larger) as more:
-            timings = interleave(
-                {"1": Contender(base, case.points), "4": Contender(more, larger.points)}, rounds
-            )
-        growths += [report.Growth(case.title, what, int(k), t) for k, t in timings.items()]
-    return growths
+def _grow(case: Case, options: argparse.Namespace) -> list[report.Growth]:
+    """Time the engine on the case, and on larger ones, in turn."""
+    usual = Entry("landscape", case.name, True, case.points, options.threads, options.clock)
+    share = case.scaled(wider=True).parameters / case.parameters
+    larger = {
+        ("–", 1.0): usual,
+        ("points", 4.0): replace(usual, points=4 * case.points),
+        ("samples", 4.0): replace(usual, batch=4),
+        ("parameters", share): replace(usual, wider=True),
+    }
+    with ExitStack() as stack:
+        contenders = {
+            key: Contender(stack.enter_context(Seat(entry)), entry.points)
+            for key, entry in larger.items()
+        }
+        timings = interleave(contenders, options.rounds, options.clock)
+    return [report.Growth(case.title, what, times, t) for (what, times), t in timings.items()]
 
 
 def _page(

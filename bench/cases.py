@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,9 +68,15 @@ class Case:
             return lambda scores, target: F.cross_entropy(scores.flatten(0, 1), target.flatten())
         return F.cross_entropy
 
-    def scaled(self, *, points: int = 1, batch: int = 1) -> Case:
-        """Return the case with so many times the points, or the samples."""
-        return replace(self, points=self.points * points, batch=self.batch * batch)
+    def scaled(self, *, points: int = 1, batch: int = 1, wider: bool = False) -> Case:
+        """Return the case with so many times the points, or the samples, or a wider network."""
+        options = {**self.options, **WIDER[self.name]} if wider else self.options
+        return replace(self, points=self.points * points, batch=self.batch * batch, options=options)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters of the network."""
+        return sum(parameter.numel() for parameter in self.model().parameters())
 
 
 CASES = {
@@ -86,3 +92,12 @@ CASES = {
         ),
     )
 }
+WIDER: Mapping[str, dict[str, object]] = {
+    "linear": {"depth": 100},
+    "mlp": {"hidden": (300, 300, 300)},
+    "cnn": {"channels": (64, 128, 64)},
+    "gpt": {"width": 128},
+    "resnet": {"width": 32},
+    "vgg": {"width": 128},
+}
+"""Options that give a case a multiple of its parameters, to see how the cost grows."""

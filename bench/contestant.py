@@ -34,6 +34,8 @@ class Entry:
         threads: to compute with.
         clock: ``wall`` or ``cpu``.
         strategy: of the engine.
+        batch: times the case's samples.
+        wider: whether the network is the wider one.
     """
 
     contender: str
@@ -43,6 +45,8 @@ class Entry:
     threads: int
     clock: str = "wall"
     strategy: str = "auto"
+    batch: int = 1
+    wider: bool = False
 
 
 @contextmanager
@@ -92,7 +96,8 @@ def main() -> None:
     """Answer every line on standard input with the seconds that a line of points takes."""
     entry = Entry(**json.loads(sys.argv[1]))
     torch.set_num_threads(entry.threads)
-    case = replace(CASES[entry.case], points=entry.points)
+    case = CASES[entry.case].scaled(batch=entry.batch, wider=entry.wider)
+    case = replace(case, points=entry.points)
     now, answers = CLOCKS[entry.clock], sys.stdout
     sys.stdout = sys.stderr
     try:

@@ -45,11 +45,11 @@ class CaseReport:
 
 @dataclass(frozen=True)
 class Growth:
-    """How the seconds a point change when something doubles."""
+    """The seconds a point when there is more of something."""
 
     case: str
     what: str
-    factor: int
+    factor: float
     timing: Timing
 
 
@@ -120,7 +120,7 @@ def product_table(reports: Iterable[CaseReport]) -> list[str]:
 def growth_table(growths: Iterable[Growth]) -> list[str]:
     """Return the table of growth."""
     rows = ["| network | what | times | ms a point |", "|---|---|---|---|"]
-    return rows + [_row((g.case, g.what, g.factor, _ms(g.timing))) for g in growths]
+    return rows + [_row((g.case, g.what, f"{g.factor:.3g}", _ms(g.timing))) for g in growths]
 
 
 def _ms(timing: Timing) -> str:

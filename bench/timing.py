@@ -6,6 +6,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,11 @@ CLOCKS: Mapping[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": t
 
 
 def interleave(
-    contenders: Mapping[str, Contender], rounds: int, clock: str = "wall"
-) -> dict[str, Timing]:
+    contenders: Mapping[Name, Contender], rounds: int, clock: str = "wall"
+) -> dict[Name, Timing]:
     """Time every contender once a round, after one round that does not count."""
     now = CLOCKS[clock]
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    taken: dict[Name, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name, contender in contenders.items():
             started = now()

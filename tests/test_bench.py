@@ -96,3 +96,14 @@ def test_the_time_of_a_point_is_broken_down_by_kind_of_operation() -> None:
     header, _, row = breakdown.table([found])
     assert header.count("|") == row.count("|")
     assert row.startswith(f"| {SMALL['resnet'].title}, gradients |")
+
+
+def test_cases_can_be_had_larger() -> None:
+    from bench.cases import WIDER
+
+    assert set(WIDER) == set(CASES)
+    for case in CASES.values():
+        if case.name != "vgg":  # takes a while to build
+            assert case.scaled(wider=True).parameters > 2 * case.parameters
+    larger = CASES["gpt"].scaled(points=4, batch=2)
+    assert (larger.points, larger.batch) == (256, 32)
