@@ -32,7 +32,7 @@ STRATEGIES: Mapping[str, Strategy] = {  # the likeliest first
 WORTH_SECONDS = 0.5
 """Runs that the plain strategy would finish sooner are left to it."""
 LARGEST_CHUNK = 512
-ADVANTAGE = 0.97
+ADVANTAGE = 0.95
 """Another strategy must take at most this share of the time."""
 GROWTH_ADVANTAGE = 0.93
 """A larger chunk must take at most this share of the time for a still larger one to be tried."""
@@ -40,8 +40,9 @@ MEMORY_SHARE = 0.4
 """Of the free memory, what a chunk may take."""
 TRIALS = 4
 """Evaluations in which one size of a chunk is tried: one to warm up, three to be timed."""
-TRIAL_SECONDS = 0.1
-"""Of points that are quicker, several in every lane are timed together, at most `REPEATS`."""
+TRIAL_SECONDS = 1.0
+"""Of points that are quicker, several in every lane are timed together, at most `REPEATS`; fewer
+in a short run."""
 REPEATS = 4
 MISSES = 2
 """Sizes in a row that may be no better before the search for the best one ends."""
@@ -169,7 +170,8 @@ def _trial(
 
     On the plain path, a point takes `seconds`.
     """
-    repeats = max(1, min(REPEATS, int(TRIAL_SECONDS / seconds)))
+    affordable = int(request.points * TRIAL_SHARE / TRIALS / site.threads)
+    repeats = max(1, min(REPEATS, int(TRIAL_SECONDS / seconds), affordable))
     trial = partial(_chunk_seconds, strategy, site, slice_, request.sizes, repeats)
     if request.chunk is not None:
         return _halved_to_fit(max(strategy.chunks(site, request.chunk)), trial)
