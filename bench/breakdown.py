@@ -19,6 +19,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "copies and zeros": ("copy_", "fill_", "zero_", "cat", "clone", "empty"),
 }
 """Parts of the names of torch's operations; the first kind that fits counts."""
+WARM_UPS = 2
+"""Lines before the profile, in which memory comes to rest."""
 OTHERS, REST = "elementwise and sums", "outside of operations"
 
 
@@ -54,7 +56,8 @@ def break_down(case: Case, *, gradients: bool) -> Breakdown:
 
 
 def _profiled(line: Callable[[], object], points: int) -> dict[str, float]:
-    line()
+    for _ in range(WARM_UPS):
+        line()
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
         line()
     spent: defaultdict[str, float] = defaultdict(float)
